@@ -238,8 +238,9 @@ Verdict Analyzer::Add(const Report& report) {
   // If this report came late, the verdict is about a newer one.
   if (added == finding.newest) {
     if (finding.change && entry->beyond_quadratic_scale) {
-      verdict.evidence.push_back({.series = StrCat("beyond_quadratic_", ShortName(KeyOf(*entry))),
-                                  .value = entry->beyond_quadratic_scale});
+      Evidence& beyond = verdict.evidence.emplace_back();
+      beyond.series = StrCat("beyond_quadratic_", ShortName(KeyOf(*entry)));
+      beyond.value = entry->beyond_quadratic_scale;
     }
     verdict.advice = AdviceFor(report, verdict);
   }

@@ -38,7 +38,8 @@ class Line {
 };
 
 // The t > 0 with L(sign t) = `base`, where `slope` > 0 is the fall per t at 0.
-absl::StatusOr<double> FindReturn(Line& line, double base, double slope, double sign, double guess) {
+absl::StatusOr<double> FindReturn(Line& line, double base, double slope, double sign,
+                                  double guess) {
   double low = 0;
   double at_low = -slope;  // of (L(sign t) - base) / t
   double high = 0;
@@ -76,8 +77,8 @@ absl::StatusOr<CriticalSharpness> Find(Line& line, double squared_norm) {
         StrFormat("no critical sharpness: the slope %g along the direction is rounding", slope));
   }
   const double guess = bend > 0 ? 2 * std::abs(slope) / bend : kSlopeStep;
-  PTQWATCH_ASSIGN_OR_RETURN(
-      const double t, FindReturn(line, base, std::abs(slope), slope > 0 ? -1 : 1, guess));
+  PTQWATCH_ASSIGN_OR_RETURN(const double t,
+                            FindReturn(line, base, std::abs(slope), slope > 0 ? -1 : 1, guess));
   // A parabola that returns at t dips by a quarter of slope times t.
   if (std::abs(slope) * t / 4 <= rounding) {
     return absl::FailedPreconditionError(StrFormat(

@@ -115,8 +115,7 @@ Operations Count(const Decoder& decoder, const TrajectoryData& data,
   }
   double drawn = 0;
   if (options.noise_relative_norm > 0) {
-    count.products +=
-        AsDouble(NoiseStreams::Streams(data.probe.size(0), probe)) * probe_operations;
+    count.products += AsDouble(NoiseStreams::Streams(data.probe.size(0), probe)) * probe_operations;
     drawn = static_cast<double>(NoisePlan(TokenBatches(data.probe).size()).draws);
   }
   const double rows = AsDouble(groups) * AsDouble(data.calibration.size(0) * calibration);
@@ -169,9 +168,8 @@ Rates MeasureRates() {
         Quantize({x.const_data_ptr<float>(), kRows, kInputs}, &statistics, spec, context)
             .IgnoreError();
       });
-  rates.noise = double{kRows} * kInputs / LeastSeconds([&] {
-                  NoisyWeight(x, 1, "rate", 0, context).status().IgnoreError();
-                });
+  rates.noise = double{kRows} * kInputs /
+                LeastSeconds([&] { NoisyWeight(x, 1, "rate", 0, context).status().IgnoreError(); });
   return rates;
 }
 

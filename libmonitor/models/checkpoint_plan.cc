@@ -107,8 +107,7 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   bytes.calibration = TokenStream::Bytes(decoder, data.calibration);
   bytes.probe = TokenStream::Bytes(decoder, data.probe);
   if (options.noise_relative_norm > 0) {
-    bytes.noise =
-        bytes.probe * NoiseStreams::Streams(data.probe.size(0), data.probe.size(1) - 1);
+    bytes.noise = bytes.probe * NoiseStreams::Streams(data.probe.size(0), data.probe.size(1) - 1);
   }
   if (options.loss_along) bytes.along = bytes.probe * std::ssize(kStreamScales);
   const std::vector<TaskBatch> tasks = BatchTasks(data.tasks, decoder.config().context);
@@ -149,8 +148,8 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
 int64_t CheckpointBytes::Peak(int64_t quantizers) const {
   const int64_t streams = (quantizers + 1) * probe + noise + quantizers * along;
   const int64_t copies = quantizers * quantized;
-  const int64_t in_block =
-      block + std::max({reading, grams + forward, grams + copies + working, copies + between + forward});
+  const int64_t in_block = block + std::max({reading, grams + forward, grams + copies + working,
+                                             copies + between + forward});
   return std::max({tensor, calibration + streams + in_block, streams + head});
 }
 
@@ -189,9 +188,9 @@ absl::Status CheckMeasurement(const Decoder& decoder, const TrajectoryData& data
   for (const QuantizerSpec& spec : options.quantizers) PTQWATCH_RETURN_IF_ERROR(Validate(spec));
   PTQWATCH_RETURN_IF_ERROR(Validate(options.curvature));
   if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
-    return absl::InvalidArgumentError(StrCat("CheckpointMeasurement.noise_relative_norm = ",
-                                             options.noise_relative_norm,
-                                             ": must be zero (off) or positive"));
+    return absl::InvalidArgumentError(
+        StrCat("CheckpointMeasurement.noise_relative_norm = ", options.noise_relative_norm,
+               ": must be zero (off) or positive"));
   }
   if (options.max_bytes < 0) {
     return absl::InvalidArgumentError(

@@ -187,8 +187,8 @@ absl::Status CheckpointRun::MeasureGroup(const Group& group) {
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<Route> routes, Depart(group));
   std::optional<NoiseStreams> noise;
   if (WithNoise(group)) {
-    PTQWATCH_ASSIGN_OR_RETURN(noise, NoiseStreams::Depart(routes[0].streams[0],
-                                                          options_.noise_relative_norm, context_));
+    PTQWATCH_ASSIGN_OR_RETURN(
+        noise, NoiseStreams::Depart(routes[0].streams[0], options_.noise_relative_norm, context_));
   }
   seconds_["read"] += watch.Lap();
   for (int64_t block = 0; block < decoder_.blocks(); ++block) {
@@ -224,9 +224,9 @@ absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenSt
         route.quantizer ? &quantized[*route.quantizer - group.first] : nullptr;
     if (own != nullptr && !own->status.ok()) continue;
     const std::vector<at::Tensor> weights =
-        own == nullptr       ? block.weights()
+        own == nullptr     ? block.weights()
         : route.scale == 1 ? own->weights
-                             : WeightsAlong(block.weights(), own->weights, route.scale);
+                           : WeightsAlong(block.weights(), own->weights, route.scale);
     for (TokenStream& stream : route.streams) {
       PTQWATCH_RETURN_IF_ERROR(stream.PassThrough(block, weights, IgnoreInput, context_));
     }
@@ -361,9 +361,9 @@ absl::Status CheckpointRun::Compare(const Quantizer& quantizer, QuantizationRepo
 }
 
 ProbeResult CheckpointRun::CompareNoisy() const {
-  return {.outcome = {std::string(NoiseProbe::kName)},
-          .value = NoiseResult{.report =
-                                   CompareNoise(options_.noise_relative_norm, full_, noisy_)}};
+  return {
+      .outcome = {std::string(NoiseProbe::kName)},
+      .value = NoiseResult{.report = CompareNoise(options_.noise_relative_norm, full_, noisy_)}};
 }
 
 std::optional<ProbeResult> CheckpointRun::MeasureCurvature(ProbeResult& quantization) {

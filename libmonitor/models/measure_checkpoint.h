@@ -64,12 +64,12 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
 
 /// Measures one checkpoint block by block: reads a block, sums its Gram matrices over the
 /// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream,
-/// each quantized stream and one with noise in the weights of probe tokens through it, and frees it. If memory does not suffice
-/// for all quantizers at once, they go through the blocks in groups. Fills in probe_*,
-/// quantization, skipped_layers, calibration_mode, curvature, noise, tasks, snapshot_digest and cost of a
-/// report;
-/// the caller fills in the rest. The same numbers, bit for bit, as a monitor that has the whole
-/// model and measures the same batches (TokenBatches) to the end.
+/// each quantized stream and one with noise in the weights of probe tokens through it, and frees
+/// it. If memory does not suffice for all quantizers at once, they go through the blocks in groups.
+/// Fills in probe_*, quantization, skipped_layers, calibration_mode, curvature, noise, tasks,
+/// snapshot_digest and cost of a report; the caller fills in the rest. The same numbers, bit for
+/// bit, as a monitor that has the whole model and measures the same batches (TokenBatches) to the
+/// end.
 ///
 /// Reserves what it allocates in context.bytes, whose limit is lower meanwhile, and checks the
 /// context before every matrix product. Matrix products use LibTorch's threads, the engine

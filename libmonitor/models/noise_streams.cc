@@ -34,8 +34,8 @@ absl::Status NoiseStreams::PassThrough(const DecoderBlock& block,
                                             linears[linear].name, draw, context));
     }
     for (size_t e = draw; e < plan_.evaluations; e += plan_.draws) {
-      PTQWATCH_RETURN_IF_ERROR(streams_[e / plan_.batches].PassSlice(e % plan_.batches, block,
-                                                                     noisy, context));
+      PTQWATCH_RETURN_IF_ERROR(
+          streams_[e / plan_.batches].PassSlice(e % plan_.batches, block, noisy, context));
     }
   }
   return absl::OkStatus();

@@ -119,8 +119,9 @@ absl::Status TokenStream::PassSlice(size_t slice, const DecoderBlock& block,
                                     const ExecutionContext& context) {
   const int64_t together = SequencesTogether(tokens_.size(1) - 1);
   const int64_t first = static_cast<int64_t>(slice) * together;
-  return Pass(first, std::min(together, tokens_.size(0) - first), block, weights,
-              [](size_t, const at::Tensor&) { return absl::OkStatus(); }, context);
+  return Pass(
+      first, std::min(together, tokens_.size(0) - first), block, weights,
+      [](size_t, const at::Tensor&) { return absl::OkStatus(); }, context);
 }
 
 absl::StatusOr<std::vector<UnitLosses>> TokenStream::Losses(const DecoderHead& head,

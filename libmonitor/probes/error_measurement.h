@@ -39,7 +39,7 @@ class ErrorMeasurement {
  private:
   struct Found {
     std::optional<HessianDirection> direction;
-    double alignment = 0;  // with the top eigenvector
+    double alignment = 0;          // with the top eigenvector
     std::vector<LossAlong> along;  // empty if the loss at W_hat is not finite
   };
 

@@ -48,8 +48,8 @@ int64_t NoiseProbe::LargestLayer() const {
 ProbeNeeds NoiseProbe::Needs(int64_t /*available*/) const {
   if (!disabled().empty()) return {.text = StrCat("noise: off, ", disabled(), "\n")};
   const NoisePlan plan(session_.probe().size());
-  return {.text = StrCat("noise: of relative norm ", relative_norm_,
-                         " in the quantized weights, ", plan.draws, " draws\n"),
+  return {.text = StrCat("noise: of relative norm ", relative_norm_, " in the quantized weights, ",
+                         plan.draws, " draws\n"),
           .bytes = NoiseBytes(LargestLayer()),
           .seconds = {.fixed = static_cast<double>(plan.draws) * draw_seconds_,
                       .probe_batch = batch_seconds_ * static_cast<double>(plan.evaluations) /
@@ -79,9 +79,9 @@ absl::StatusOr<std::vector<UnitLosses>> NoiseProbe::NoisyLosses(size_t batches,
     PTQWATCH_ASSIGN_OR_RETURN(Replica::Lease lease, replica.Use({}));
     for (const CoveredLayer& layer : session_.plan().layers) {
       input.poll();
-      PTQWATCH_ASSIGN_OR_RETURN(at::Tensor noisy,
-                                NoisyWeight(replica.loaded(layer.entry), relative_norm_, layer.name,
-                                            draw, seeded));
+      PTQWATCH_ASSIGN_OR_RETURN(
+          at::Tensor noisy,
+          NoisyWeight(replica.loaded(layer.entry), relative_norm_, layer.name, draw, seeded));
       lease.Write({layer.entry, std::move(noisy)});
     }
     for (size_t e = draw; e < plan.evaluations; e += plan.draws) {

@@ -120,8 +120,8 @@ NoiseReport CompareNoise(double relative_norm, absl::Span<const UnitLosses> full
   const absl::Status status = FillClusters(plan, full, noisy, draws, units, both);
   report.status = ProbeStatusOf(status);
   if (!status.ok()) {
-    report.status_detail = absl::IsDataLoss(status) ? "the loss under noise is not finite"
-                                                    : StrCat(status);
+    report.status_detail =
+        absl::IsDataLoss(status) ? "the loss under noise is not finite" : StrCat(status);
     return report;
   }
   NoiseCluster all;

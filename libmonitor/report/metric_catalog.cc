@@ -194,7 +194,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return in.report ? Count(in.report->report.step) : Samples{}; }},
       {"ptqwatch_snapshot_timestamp_seconds",
        kGauge,
-       "Unix time of the newest measured snapshot.",
+       "Unix time of that snapshot.",
        {},
        [](Input in) {
          return in.report ? One(in.report->report.snapshot_time_unix_seconds) : Samples{};
@@ -249,11 +249,7 @@ std::vector<MetricInfo> RunMetrics() {
        "1 for the current health of the monitor, 0 for the others.",
        {"state"},
        [](Input in) { return OneHot(in.status.health, Health::kInert); }},
-      {"ptqwatch_snapshots_total",
-       kCounter,
-       "Due snapshots, by result.",
-       {"result"},
-       Snapshots},
+      {"ptqwatch_snapshots_total", kCounter, "Due snapshots, by result.", {"result"}, Snapshots},
       {"ptqwatch_reports_total",
        kCounter,
        "Reports published.",

@@ -38,6 +38,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("dead_zone_ratio", record.dead_zone_ratio);
   visit("grid_noise_ratio", record.grid_noise_ratio);
   visit("scale_bias_ratio", record.scale_bias_ratio);
+  visit("accumulated_error_ratio", record.accumulated_error_ratio);
 }
 
 template <Of<LossAlong> Record, typename Visitor>

@@ -66,8 +66,8 @@ absl::StatusOr<bool> MeasurePart(const std::string& run_dir, int64_t number,
   PTQWATCH_ASSIGN_OR_RETURN(const bool there, IsThere(run_dir, path, unit.checkpoint, fingerprint));
   if (there) return false;
   if (listener.begin) listener.begin(unit, 1, 1);
-  PTQWATCH_ASSIGN_OR_RETURN(Report report, MeasureUnit(unit, options.average,
-                                                       meter, listener.progress, context));
+  PTQWATCH_ASSIGN_OR_RETURN(Report report,
+                            MeasureUnit(unit, options.average, meter, listener.progress, context));
   report.fingerprint = fingerprint;
   PTQWATCH_RETURN_IF_ERROR(WritePart(path, report));
   if (listener.report) listener.report({.report = std::move(report), .verdict = {}});

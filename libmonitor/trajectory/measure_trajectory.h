@@ -31,7 +31,7 @@ struct TrajectoryListener {
 
 struct TrajectoryOptions {
   LrSchedules schedules = {};
-  int64_t average = 0;  ///< checkpoints of a mean; 0: none
+  int64_t average = 0;        ///< checkpoints of a mean; 0: none
   bool only_merge = false;    ///< takes reports from parts, and measures nothing
   bool skip_removed = false;  ///< goes on if a checkpoint is removed while it is measured
 };

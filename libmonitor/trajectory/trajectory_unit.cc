@@ -37,7 +37,8 @@ absl::StatusOr<std::optional<AveragingReport>> MeasureWindow(
   }
   if (folders.size() < kFewestAveraged) return std::nullopt;
   report.snapshots = static_cast<int64_t>(folders.size());
-  absl::StatusOr<Report> measured = meter.Measure(folders, /*losses_alone=*/true, progress, context);
+  absl::StatusOr<Report> measured =
+      meter.Measure(folders, /*losses_alone=*/true, progress, context);
   if (absl::IsCancelled(measured.status())) return measured.status();
   if (!measured.ok()) {
     report.status = StatusOf(measured.status());
@@ -92,7 +93,8 @@ absl::StatusOr<Report> MeasureUnit(const TrajectoryUnit& unit, int64_t average,
   const Checkpoint& checkpoint = unit.checkpoint;
   const std::vector<std::string> folders =
       checkpoint.soup.empty() ? std::vector{checkpoint.path} : checkpoint.soup;
-  absl::StatusOr<Report> measured = meter.Measure(folders, /*losses_alone=*/false, progress, context);
+  absl::StatusOr<Report> measured =
+      meter.Measure(folders, /*losses_alone=*/false, progress, context);
   if (absl::IsDataLoss(measured.status())) {
     Report report;
     report.probe_status = ProbeStatus::kNonFinite;

@@ -22,6 +22,7 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.dead_zone_ratio = 0.001;
   layer.grid_noise_ratio = error / 4;
   layer.scale_bias_ratio = -0.0005;
+  layer.accumulated_error_ratio = 0.0125;
   return layer;
 }
 

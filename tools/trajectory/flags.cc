@@ -116,9 +116,10 @@ void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* sched
   app.add_flag_callback(
       "--no-curvature", [flags] { flags->curvature = false; },
       "Measure no curvature, which needs the whole model in memory");
-  app.add_option("--noise", flags->noise,
-                 "Norm of the Gaussian noise under which the loss is measured, relative to the norm "
-                 "of each weight; 0: none")
+  app.add_option(
+         "--noise", flags->noise,
+         "Norm of the Gaussian noise under which the loss is measured, relative to the norm "
+         "of each weight; 0: none")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1e6).description(""))
       ->capture_default_str();

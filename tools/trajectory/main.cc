@@ -142,9 +142,7 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
 }
 
 internal::TrajectoryOptions OptionsOf(const Flags& flags) {
-  return {.schedules = flags.schedules,
-          .average = flags.average,
-          .only_merge = flags.merge};
+  return {.schedules = flags.schedules, .average = flags.average, .only_merge = flags.merge};
 }
 
 // The reports of a run directory with these settings; none if there is no run yet.

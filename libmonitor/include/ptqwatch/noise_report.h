@@ -16,12 +16,12 @@ enum class ProbeStatus;  // report.h, which includes this
 /// of two snapshots are the same.
 struct NoiseReport {
   ProbeStatus status{};
-  std::string status_detail;
-  double relative_norm = 0;          ///< s: expected norm of a weight's noise, over the weight's
-  int64_t draws = 0;                 ///< different draws; each covers a part of the probe batches
-  std::optional<double> delta_nats;  ///< CE(W + noise) - CE(W), on the same tokens
+  std::string status_detail = {};
+  double relative_norm = 0;  ///< s: expected norm of a weight's noise, over the weight's
+  int64_t draws = 0;         ///< different draws; each covers a part of the probe batches
+  std::optional<double> delta_nats = {};  ///< CE(W + noise) - CE(W), on the same tokens
   /// Standard error of `delta_nats` over tokens and draws.
-  std::optional<double> delta_stderr_nats;
+  std::optional<double> delta_stderr_nats = {};
   int64_t probe_tokens = 0;
   friend bool operator==(const NoiseReport&, const NoiseReport&) = default;
 };

@@ -157,9 +157,9 @@ struct MonitorOptions {
   /// If `quantizers` has two bit-widths of one method: chooses the layers to keep at more bits by
   /// the curvature along the quantization error, and measures the result (Report::mixed_precision).
   bool mixed_precision = true;
-  /// Measures the loss under Gaussian noise in the quantized weights (Report::noise), with this norm
-  /// relative to each weight's. The default is about the relative error of rounding to 4 bits in
-  /// groups of 128. Costs about as much as a quantizer. 0: off.
+  /// Measures the loss under Gaussian noise in the quantized weights (Report::noise), with this
+  /// norm relative to each weight's. The default is about the relative error of rounding to 4 bits
+  /// in groups of 128. Costs about as much as a quantizer. 0: off.
   double noise_relative_norm = 0.1;
 
   /// Called on the monitor thread when the verdict becomes an alarm, or a different alarm, with the

@@ -164,17 +164,21 @@ struct LayerQuantization {
   std::optional<double> dead_zone_ratio;
   std::optional<double> grid_noise_ratio;
   std::optional<double> scale_bias_ratio;
+  /// Trajectories only: ||h_hat - h||^2 / ||h||^2 of the hidden states h behind the layer's block,
+  /// with the layers of all blocks so far quantized: the error accumulated through the model (arXiv
+  /// 2509.23500).
+  std::optional<double> accumulated_error_ratio;
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 
-/// Loss at W + a d for one a, with the quantization error d = W_hat - W, on the curvature batch. In a
-/// trajectory without curvature, on the probe tokens, and with the parabola through the losses at
+/// Loss at W + a d for one a, with the quantization error d = W_hat - W, on the curvature batch. In
+/// a trajectory without curvature, on the probe tokens, and with the parabola through the losses at
 /// a = 0, 1/2 and 1 as the prediction.
 struct LossAlong {
-  double scale = 0;                            ///< a
-  std::optional<double> delta_nats;            ///< CE(W + a d) - CE(W)
-  std::optional<double> predicted_delta_nats;  ///< a g'd + a^2 d'Hd / 2
-  std::optional<double> delta_stderr_nats;     ///< standard error over sequences
+  double scale = 0;                                 ///< a
+  std::optional<double> delta_nats = {};            ///< CE(W + a d) - CE(W)
+  std::optional<double> predicted_delta_nats = {};  ///< a g'd + a^2 d'Hd / 2
+  std::optional<double> delta_stderr_nats = {};     ///< standard error over sequences
   friend bool operator==(const LossAlong&, const LossAlong&) = default;
 };
 

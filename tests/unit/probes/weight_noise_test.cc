@@ -105,7 +105,8 @@ TEST(CompareNoise, AddsTheErrorOfTokensThatAllDrawsShare) {
   const std::vector<double> units = {1, 2, 6};
   const std::vector<double> draws = {-1, 0, 0.5, 2.5};
   std::vector<UnitLosses> noisy;
-  for (const double d : draws) noisy.push_back(Losses({units[0] + d, units[1] + d, units[2] + d}, 1));
+  for (const double d : draws)
+    noisy.push_back(Losses({units[0] + d, units[1] + d, units[2] + d}, 1));
   const NoiseReport report = CompareNoise(0.1, full, noisy);
   EXPECT_DOUBLE_EQ(*report.delta_nats, 3 + 0.5);
   const std::vector<double> ones(12, 1.0);

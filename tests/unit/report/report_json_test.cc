@@ -56,7 +56,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "delta_stderr_nats error_ratio error_ratio_stderr displacement_norm predicted_delta_nats "
       "curvature_batch_delta_nats curvature_batch_delta_stderr_nats prediction_detail "
       "gradient_term_nats curvature_term_nats curvature_along_error "
-      "top_eigenvector_alignment loss_along beyond_quadratic_scale critical_sharpness accuracy_ratio accuracy_degradation_ratio "
+      "top_eigenvector_alignment loss_along beyond_quadratic_scale critical_sharpness "
+      "accuracy_ratio accuracy_degradation_ratio "
       "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule");
   EXPECT_EQ(entry.size(), 32u);
   EXPECT_EQ(entry.at("tasks").at(0),
@@ -68,7 +69,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
                             "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
                             "dead_columns": 2, "status": "ok", "gradient_term_nats": -0.001,
                             "curvature_term_nats": 0.015, "dead_zone_ratio": 0.001,
-                            "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005})"));
+                            "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005,
+                            "accumulated_error_ratio": 0.0125})"));
   EXPECT_EQ(entry.at("loss_along").at(0).size(), 4u);
   EXPECT_EQ(entry.at("loss_along").at(0).at("scale"), 0.5);
   const json& curvature = line.at("curvature");

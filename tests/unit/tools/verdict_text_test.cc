@@ -31,7 +31,8 @@ TEST(VerdictBlock, LeavesOutWhatIsNotKnown) {
 
 TEST(VerdictBlock, SaysFromWhereOnTheLossIsNoQuadratic) {
   Verdict verdict;
-  verdict.evidence.push_back({.series = "beyond_quadratic_gptq3", .value = 0.75});
+  verdict.evidence.emplace_back().series = "beyond_quadratic_gptq3";
+  verdict.evidence[0].value = 0.75;
   EXPECT_THAT(VerdictBlock(verdict, {}),
               HasSubstr("evidence   the loss beyond the quadratic: from 0.750 times the error of "
                         "gptq3 on\n"));
