@@ -110,6 +110,9 @@ Operations Count(const Decoder& decoder, const TrajectoryData& data,
   count.products = AsDouble(groups) * AsDouble(data.calibration.size(0)) *
                        SequenceOperations(decoder, calibration) +
                    streams * (probe_operations + TaskOperations(decoder, data.tasks));
+  // Later groups compare their hidden states with full precision.
+  count.products +=
+      AsDouble((groups - 1) * data.probe.size(0)) * SequenceOperations(decoder, probe);
   if (options.loss_along) {
     count.products += AsDouble(std::ssize(specs) * std::ssize(kStreamScales)) * probe_operations;
   }

@@ -1,6 +1,7 @@
 #include "models/measure_checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <map>
@@ -80,6 +81,7 @@ class CheckpointRun {
   absl::StatusOr<std::vector<Route>> Depart(const Group& group);
   absl::Status PassBlock(int64_t index, const Group& group, TokenStream& calibration,
                          std::vector<Route>& routes, std::optional<NoiseStreams>& noise);
+  void AddAccumulatedError(const Route& route, const Route& full, size_t linears);
   // Adds the bytes of the weights to `held`.
   absl::StatusOr<std::vector<QuantizedBlock>> Quantize(const DecoderBlock& block,
                                                        const std::vector<DecoderLinear>& linears,
@@ -171,12 +173,15 @@ absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Gr
     routes.push_back(std::move(route));
     return absl::OkStatus();
   };
-  if (group.first == 0) PTQWATCH_RETURN_IF_ERROR(add(std::nullopt));
+  PTQWATCH_RETURN_IF_ERROR(add(std::nullopt));
   for (size_t i = group.first; i < group.end; ++i) {
     PTQWATCH_RETURN_IF_ERROR(add(i));
     if (!options_.loss_along) continue;
     for (const double scale : kStreamScales) PTQWATCH_RETURN_IF_ERROR(add(i, scale));
   }
+  // Later groups only need the hidden states of the probe in full precision.
+  std::vector<TokenStream>& full = routes[0].streams;
+  if (group.first > 0) full.erase(full.begin() + 1, full.end());
   return routes;
 }
 
@@ -196,6 +201,7 @@ absl::Status CheckpointRun::MeasureGroup(const Group& group) {
     ReportProgress("block", ++blocks_done_, blocks_to_do_);
   }
   calibration.reset();
+  if (group.first > 0) routes.erase(routes.begin());
   return Arrive(routes, noise);
 }
 
@@ -233,12 +239,26 @@ absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenSt
     const bool quantizing = own != nullptr && route.scale == 1;
     seconds_[CostName(route)] += watch.Lap() + (quantizing ? own->seconds : 0);
   }
+  for (const Route& route : routes) AddAccumulatedError(route, routes[0], linears.size());
   // A quantizer that failed goes no further.
   const auto failed = [this](const Route& route) {
     return route.quantizer && !quantizers_[*route.quantizer].status.ok();
   };
   routes.erase(std::remove_if(routes.begin(), routes.end(), failed), routes.end());
   return absl::OkStatus();
+}
+
+// Of the block just passed, whose linears are the newest rows.
+void CheckpointRun::AddAccumulatedError(const Route& route, const Route& full, size_t linears) {
+  if (!route.quantizer || route.scale != 1) return;
+  Quantizer& quantizer = quantizers_[*route.quantizer];
+  if (!quantizer.status.ok()) return;
+  const double ratio = route.streams[0].SquaredErrorRatio(full.streams[0]);
+  if (!std::isfinite(ratio)) return;
+  for (auto row = quantizer.rows.end() - static_cast<std::ptrdiff_t>(linears);
+       row != quantizer.rows.end(); ++row) {
+    row->report.accumulated_error_ratio = ratio;
+  }
 }
 
 absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(

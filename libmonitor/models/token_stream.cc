@@ -124,6 +124,19 @@ absl::Status TokenStream::PassSlice(size_t slice, const DecoderBlock& block,
       [](size_t, const at::Tensor&) { return absl::OkStatus(); }, context);
 }
 
+double TokenStream::SquaredErrorRatio(const TokenStream& reference) const {
+  const float* const h = hidden_.const_data_ptr<float>();
+  const float* const r = reference.hidden_.const_data_ptr<float>();
+  double error = 0;
+  double whole = 0;
+  for (int64_t i = 0; i < hidden_.numel(); ++i) {
+    const double difference = static_cast<double>(h[i]) - r[i];
+    error += difference * difference;
+    whole += static_cast<double>(r[i]) * r[i];
+  }
+  return error / whole;
+}
+
 absl::StatusOr<std::vector<UnitLosses>> TokenStream::Losses(const DecoderHead& head,
                                                             const ExecutionContext& context) const {
   at::NoGradGuard no_grad;

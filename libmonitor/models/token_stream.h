@@ -52,6 +52,10 @@ class TokenStream {
   absl::Status PassSlice(size_t slice, const DecoderBlock& block,
                          const std::vector<at::Tensor>& weights, const ExecutionContext& context);
 
+  /// ||h - r||^2 / ||r||^2 of the hidden states h and those of `reference`, a stream of the same
+  /// tokens. Sums in float64.
+  double SquaredErrorRatio(const TokenStream& reference) const;
+
   /// The losses of all sequences, by TokenBatches, after the last block.
   absl::StatusOr<std::vector<UnitLosses>> Losses(const DecoderHead& head,
                                                  const ExecutionContext& context) const;

@@ -163,7 +163,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
   std::vector<std::string> lines = {
       "step,layer,trace,method,bits,group_size,output_error_ratio,rtn_output_error_ratio,"
       "gradient_term_nats,curvature_term_nats,format,dead_zone_ratio,grid_noise_ratio,"
-      "scale_bias_ratio"};
+      "scale_bias_ratio,accumulated_error_ratio"};
   std::map<std::string, std::optional<double>> traces;
   for (const LayerRow& layer : LayersOf(analyzed)) traces[layer.name] = layer.trace;
   for (const QuantizationReport& entry : report.quantization) {
@@ -174,6 +174,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       row.Add(layer.rtn_output_error_ratio).Add(layer.gradient_term_nats);
       row.Add(layer.curvature_term_nats).Add(KeyOf(entry).format).Add(layer.dead_zone_ratio);
       row.Add(layer.grid_noise_ratio).Add(layer.scale_bias_ratio);
+      row.Add(layer.accumulated_error_ratio);
       lines.push_back(row.text());
     }
   }

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/linear.h"
 #include "models/checkpoint_plan.h"
 #include "models/token_stream.h"
 #include "models/whole_model.h"
@@ -66,7 +69,13 @@ struct WholeModel {
   Report report;
 };
 
-void ExpectSameNumbers(const Report& streamed, const Report& whole) {
+void ExpectSameNumbers(Report streamed, const Report& whole) {
+  for (QuantizationReport& quantizer : streamed.quantization) {
+    for (LayerQuantization& layer : quantizer.layers) {
+      EXPECT_TRUE(layer.accumulated_error_ratio) << layer.name;
+      layer.accumulated_error_ratio.reset();
+    }
+  }
   EXPECT_EQ(streamed.probe_loss_nats, whole.probe_loss_nats);
   EXPECT_EQ(streamed.probe_loss_stderr_nats, whole.probe_loss_stderr_nats);
   EXPECT_EQ(streamed.probe_tokens, whole.probe_tokens);
@@ -179,6 +188,43 @@ TEST(MeasureCheckpoint, MeasuresTheLossAlongTheErrorsOfTheWholeModel) {
     }
     EXPECT_NEAR(*streamed.loss_along[0].predicted_delta_nats, half, 1e-12);
     EXPECT_NEAR(*streamed.loss_along[2].predicted_delta_nats, 3 * one - 3 * half, 1e-12);
+  }
+}
+
+TEST(MeasureCheckpoint, FollowsTheErrorThroughTheModel) {
+  TinyCheckpoint tiny;
+  tiny.options.quantizers = {{.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 16}};
+  const auto report = tiny.Measure();
+  ASSERT_TRUE(report.ok()) << report.status();
+  const WholeModel whole(tiny);
+  const auto measured = whole.suite->Measure({}, {}, {.keep_quantized = true});
+  ASSERT_TRUE(measured.ok()) << measured.status();
+  std::map<std::string, at::Tensor> quantized;
+  for (const Replica::Override& weight :
+       std::get<QuantizationResult>(measured->results.at(0).value).weights.at(0)) {
+    quantized[whole.suite->session().replica().name(weight.entry)] = weight.value;
+  }
+  const at::Tensor& tokens = tiny.data.probe;
+  at::Tensor full = *tiny.decoder.Embed(tokens.narrow(1, 0, tokens.size(1) - 1).contiguous());
+  at::Tensor rounded = full;
+  size_t row = 0;
+  for (int64_t index = 0; index < tiny.decoder.blocks(); ++index) {
+    const auto block = tiny.decoder.ReadBlock(index);
+    ASSERT_TRUE(block.ok()) << block.status();
+    const std::vector<DecoderLinear> linears = tiny.decoder.LinearsOf(index);
+    full = block->Forward(full);
+    rounded = block->Forward(rounded, [&](size_t linear, const at::Tensor& x) {
+      return at::linear(x, quantized.at(linears[linear].name), block->biases()[linear]);
+    });
+    const double expected =
+        ((rounded - full).to(at::kDouble).pow(2).sum() / full.to(at::kDouble).pow(2).sum())
+            .item<double>();
+    EXPECT_GT(expected, 1e-6);
+    for (size_t linear = 0; linear < linears.size(); ++linear, ++row) {
+      const LayerQuantization& layer = report->quantization[0].layers.at(row);
+      EXPECT_EQ(layer.name, linears[linear].name);
+      EXPECT_NEAR(layer.accumulated_error_ratio.value_or(0), expected, 1e-4 * expected);
+    }
   }
 }
 
