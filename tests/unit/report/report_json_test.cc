@@ -36,6 +36,14 @@ void ExpectKeys(const json& object, const std::string& keys) {
   for (std::string key; words >> key;) EXPECT_TRUE(object.contains(key)) << key;
 }
 
+TEST(ReportJson, HasTheLossUnderNoise) {
+  const json line = json::parse(ToJson(SampleReport()));
+  EXPECT_EQ(line.at("noise"),
+            json::parse(R"({"status": "ok", "status_detail": "quiet", "relative_norm": 0.1,
+                            "draws": 8, "delta_nats": 0.031, "delta_stderr_nats": 0.0015,
+                            "probe_tokens": 65536})"));
+}
+
 TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
   ExpectKeys(
@@ -103,10 +111,6 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
              "predicted_delta_nats delta_nats delta_stderr_nats");
   EXPECT_EQ(line.at("mixed_precision").at(0).at("raised_layers"),
             json::parse(R"(["blocks.1.weight"])"));
-  EXPECT_EQ(line.at("noise"),
-            json::parse(R"({"status": "ok", "status_detail": "quiet", "relative_norm": 0.1,
-                            "draws": 8, "delta_nats": 0.031, "delta_stderr_nats": 0.0015,
-                            "probe_tokens": 65536})"));
   ExpectKeys(line.at("verdict"),
              "state onset_step method bits severity_nats severity_low_nats severity_high_nats "
              "severity_ratio severity_low_ratio severity_high_ratio sigmas alarm_sigmas evidence "
