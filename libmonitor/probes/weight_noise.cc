@@ -83,7 +83,8 @@ absl::Status FillClusters(const NoisePlan& plan, absl::Span<const UnitLosses> fu
 
 }  // namespace
 
-NoisePlan::NoisePlan(size_t batches) : batches(batches), evaluations(batches) {
+NoisePlan::NoisePlan(size_t number_of_batches)
+    : batches(number_of_batches), evaluations(number_of_batches) {
   while (batches > 0 && evaluations < kFewestDraws) evaluations += batches;
   draws = std::min(evaluations, kMostDraws);
 }

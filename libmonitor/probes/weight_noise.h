@@ -21,7 +21,7 @@ struct NoisePlan {
   static constexpr size_t kFewestDraws = 4;  ///< that give a standard error
   static constexpr size_t kMostDraws = 8;    ///< limit the time for drawing
 
-  explicit NoisePlan(size_t batches);
+  explicit NoisePlan(size_t number_of_batches);
 
   size_t batches = 0;
   size_t evaluations = 0;  ///< a multiple of `batches`

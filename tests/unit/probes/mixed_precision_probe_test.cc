@@ -248,7 +248,7 @@ TEST_F(MixedPrecisionTest, IsNotThereWithOneBitWidthOrWhereItIsOff) {
   net_.options.mixed_precision = false;
   Open();
   EXPECT_TRUE(report_.mixed_precision.empty());
-  EXPECT_EQ(suite_->probes().size(), 2u);
+  EXPECT_EQ(suite_->probes().size(), 3u);
   Net other;  // rtn 3, gptq 4
   const auto suite = other.Measure();
   ASSERT_TRUE(suite.ok()) << suite.status();

@@ -35,10 +35,11 @@ TEST(ProbeSuite, GivesAResultOfEachProbeAndTheStateForTheNextSnapshot) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto measured = (*suite)->Measure({.sequence = 5}, Fourth());
   ASSERT_TRUE(measured.ok()) << measured.status();
-  ASSERT_EQ(measured->results.size(), 3u);
+  ASSERT_EQ(measured->results.size(), 4u);
   EXPECT_EQ(measured->results[0].outcome.probe, "quantization");
   EXPECT_EQ(measured->results[1].outcome.probe, "curvature");
   EXPECT_EQ(measured->results[2].outcome.probe, "averaging");
+  EXPECT_EQ(measured->results[3].outcome.probe, "noise");
   for (const ProbeResult& result : measured->results) {
     EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk) << result.outcome.detail;
   }
@@ -66,6 +67,7 @@ TEST(ProbeSuite, DoesNotRunWhatNeedsAProbeThatIsSwitchedOff) {
 
 TEST(ProbeSuite, PollsWhileItMeasures) {
   Net net;
+  net.options.noise_relative_norm = 0;
   const auto suite = net.Measure();
   ASSERT_TRUE(suite.ok()) << suite.status();
   int polls = 0;
@@ -99,7 +101,7 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   const auto suite = net.Measure();
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto& probes = (*suite)->probes();
-  ASSERT_EQ(probes.size(), 3u);
+  ASSERT_EQ(probes.size(), 4u);
   const ProbeNeeds quantization = probes[0]->Needs(INT64_MAX);
   EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
   EXPECT_GT(quantization.seconds.probe_batch, 0);
