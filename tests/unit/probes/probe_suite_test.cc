@@ -113,8 +113,10 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   EXPECT_GT(curvature.bytes, 0);
   EXPECT_GT(curvature.seconds.curvature_sequence + curvature.seconds.fixed, 0);
   const std::vector<ProbeNeeds> together = (*suite)->Needs(INT64_MAX);
-  ASSERT_EQ(together.size(), 3u);
+  ASSERT_EQ(together.size(), 4u);
   EXPECT_EQ(together[0].kept_bytes, quantization.kept_bytes);
+  EXPECT_GT(together[3].seconds.probe_batch, 0);
+  EXPECT_GT(together[3].seconds.fixed, 0);
   // Nobody else uses the quantized weights.
   (*suite)->Disable("curvature", "off");
   EXPECT_EQ((*suite)->Needs(INT64_MAX)[0].kept_bytes, 0);
