@@ -141,9 +141,11 @@ class LossCurvature::Impl {
     if (!given.defined() || given.dim() != 1 || given.numel() != space.dimension()) {
       return absl::InvalidArgumentError(internal::StrCat(
           "a vector of shape ", given.defined() ? internal::ShapeText(given) : std::string("none"),
-          ", expected [", hessian.space().dimension(), "]"));
+          ", expected [", space.dimension(), "]"));
     }
-    return Vector{given.detach().reshape({-1}).to(hessian.gradient().elements.options()).clone()};
+    Vector copy = space.Zero();
+    copy.elements.copy_(given.detach());
+    return copy;
   }
 
   const CurvatureOptions options_;

@@ -14,6 +14,7 @@
 #include "curvature/hessian_operator.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
+#include "report/watched_quantizer.h"
 #include "snapshot/memory_meter.h"
 
 namespace ptqwatch::internal {
@@ -123,7 +124,9 @@ class CurvatureProbe::Attempt {
     const int64_t graphs = setup_.GraphBytesHeld() - probe_.session_.bytes().forward;
     PTQWATCH_RETURN_IF_ERROR(
         reservation.Take(std::max<int64_t>(0, graphs), "the gradient's graphs"));
-    ErrorMeasurement errors(*surface, quantized);
+    const std::optional<size_t> watched =
+        quantization == nullptr ? std::nullopt : WatchedQuantizer(quantization->quantizers);
+    ErrorMeasurement errors(*surface, quantized, watched);
     {
       PTQWATCH_ASSIGN_OR_RETURN(const auto hessian,
                                 HessianOperator::Create(surface.get(), setup_.mode, context_));

@@ -13,7 +13,11 @@ namespace {
 
 // The points along the error, in multiples of it, at which the loss is evaluated. W_hat, at 1, is
 // measured with its own weights, because W + d would round.
-constexpr double kScales[] = {0.25, 0.5, 0.75, 1, 1.25, 1.5};
+struct ErrorPoint {
+  double scale = 1;
+  bool watched_alone = false;  // not measured for other quantizers, to save time
+};
+constexpr ErrorPoint kErrorPoints[] = {{0.25, true}, {0.5}, {0.75, true}, {1}, {1.25, true}, {1.5}};
 
 }  // namespace
 
@@ -70,7 +74,8 @@ absl::Status ErrorMeasurement::Measure(const ExecutionContext& context) {
     PTQWATCH_ASSIGN_OR_RETURN(const LossAlong whole, Compare(1, full, context));
     if (!whole.delta_nats) continue;
     const Vector d = surface_.Displacement(quantized_[i]);
-    for (const double scale : kScales) {
+    for (const auto& [scale, watched_alone] : kErrorPoints) {
+      if (watched_alone && i != watched_) continue;
       if (scale == 1) {
         found.along.push_back(whole);
         continue;

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_PROBES_ERROR_MEASUREMENT_H_
 #define PTQWATCH_PROBES_ERROR_MEASUREMENT_H_
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -20,9 +21,11 @@ namespace ptqwatch::internal {
 /// because the weights must not change under its graph.
 class ErrorMeasurement {
  public:
-  /// Both must outlive this.
-  ErrorMeasurement(ReplicaSurface& surface, const QuantizedWeights& quantized)
-      : surface_(surface), quantized_(quantized), found_(quantized.size()) {}
+  /// `watched` is the index of the watched quantizer, whose error is measured at more points.
+  /// Surface and weights must outlive this.
+  ErrorMeasurement(ReplicaSurface& surface, const QuantizedWeights& quantized,
+                   std::optional<size_t> watched)
+      : surface_(surface), quantized_(quantized), watched_(watched), found_(quantized.size()) {}
 
   /// One product per quantizer; `top` is the top eigenvector. Skips quantizers whose product is not
   /// finite. Errors as for HessianOperator::Apply.
@@ -56,6 +59,7 @@ class ErrorMeasurement {
 
   ReplicaSurface& surface_;
   const QuantizedWeights& quantized_;
+  const std::optional<size_t> watched_;
   std::vector<Found> found_;
 };
 
