@@ -20,7 +20,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/trajectory.md"
 def block(language):
     """The document's file in this language, for the tiny checkpoints."""
     text = re.search(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1]
-    return text.replace("--length 512", f"--length {trajectory_test.LENGTH} --quantizers gptq3,rtn4").replace("--threads 4", "--threads 1")
+    return text.replace("--length 512", f"--length {trajectory_test.LENGTH} --quantizers gptq3,rtn4").replace("--threads 4", "--threads 1").replace("--cpus-per-task=4", "--cpus-per-task=1")
 
 
 class Jobs(trajectory_test.Trajectory):
@@ -38,7 +38,7 @@ class Jobs(trajectory_test.Trajectory):
 class Make(Jobs):
     def make(self, *words):
         done = subprocess.run(["make", *words], cwd=self.root, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=120, check=False)
+                              timeout=250, check=False)
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
