@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <atomic>
 
-#include "c10/core/Allocator.h"
+#include "torch/csrc/profiler/orchestration/observer.h"
 
 namespace ptqwatch::internal {
 
-// If a backward pass uses autograd's threads, they report here too.
-class MemoryMeter::Counter final : public c10::MemoryReportingInfoBase {
+namespace profiler = torch::profiler::impl;
+
+// LibTorch takes whatever has the place of PROFILER_STATE for a ProfilerStateBase: Python's
+// autograd functions ask it whether a profiler is on. If a backward pass uses autograd's threads,
+// they report here too.
+class MemoryMeter::Counter final : public profiler::ProfilerStateBase {
  public:
+  Counter() : ProfilerStateBase(profiler::ProfilerConfig(profiler::ProfilerState::Disabled)) {}
   void reportMemoryUsage(void* /*ptr*/, int64_t alloc_size, size_t /*total_allocated*/,
                          size_t /*total_reserved*/, c10::Device /*device*/) override {
     const int64_t now = bytes_.fetch_add(alloc_size, std::memory_order_relaxed) + alloc_size;
@@ -18,6 +23,9 @@ class MemoryMeter::Counter final : public c10::MemoryReportingInfoBase {
     }
   }
   bool memoryProfilingEnabled() const override { return true; }
+  profiler::ActiveProfilerType profilerType() override {
+    return profiler::ActiveProfilerType::NONE;
+  }
 
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   int64_t peak() const { return peak_.load(std::memory_order_relaxed); }

@@ -6,6 +6,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/empty.h"
+#include "torch/csrc/profiler/orchestration/observer.h"
 
 namespace ptqwatch::internal {
 namespace memory_meter_test {
@@ -44,6 +45,13 @@ TEST(MemoryMeter, TheInnermostOneCounts) {
   EXPECT_EQ(outer.peak(), 0);
   Megabytes(2);
   EXPECT_EQ(outer.peak(), 2 << 20);
+}
+
+// Python's autograd functions read the configuration of a profiler that is on.
+TEST(MemoryMeter, IsNoProfiler) {
+  const MemoryMeter meter;
+  EXPECT_FALSE(torch::profiler::impl::profilerEnabled());
+  EXPECT_TRUE(torch::profiler::impl::getProfilerConfig().disabled());
 }
 
 }  // namespace memory_meter_test
