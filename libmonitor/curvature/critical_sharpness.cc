@@ -12,7 +12,7 @@ namespace {
 constexpr double kSlopeStep = 0.25;
 constexpr int kMostSecants = 6;
 // The secant ends when it is this share of the slope from its zero; one more step is not evaluated.
-constexpr double kCloseEnough = 0.02;
+constexpr double kCloseEnough = 0.005;
 // Relative rounding of a mean loss in float32.
 constexpr double kLossRounding = 1e-6;
 // Without a bracket, the guess grows by at most this factor.
@@ -37,28 +37,27 @@ class Line {
   int evaluations_ = 0;
 };
 
-// The t > 0 with L(sign t) = `base`, where `slope` > 0 is the fall per t at 0.
+// The t > 0 with L(sign t) = `base`, where `slope` > 0 is the fall per t at 0: secants of
+// (L(sign t) - base) / t, which is -slope at 0.
 absl::StatusOr<double> FindReturn(Line& line, double base, double slope, double sign,
                                   double guess) {
+  double before = 0;
+  double at_before = -slope;
   double low = 0;
-  double at_low = -slope;  // of (L(sign t) - base) / t
-  double high = 0;
-  double at_high = 0;
+  double high = 0;  // 0: not found yet
   double t = guess;
   for (int i = 0; i < kMostSecants; ++i) {
     PTQWATCH_ASSIGN_OR_RETURN(const double loss, line.LossAt(sign * t));
     const double at = (loss - base) / t;
     (at < 0 ? low : high) = t;
-    (at < 0 ? at_low : at_high) = at;
-    if (high > 0) {
-      t = low + (high - low) * at_low / (at_low - at_high);
-    } else {
-      // The straight line through the values at 0 and `low`, if it rises.
-      const double rise = at_low + slope;
-      const double zero = rise > 0 ? low * slope / rise : kLargestGrowth * low;
-      t = std::min(zero, kLargestGrowth * low);
-    }
-    if (std::abs(at) <= kCloseEnough * slope) return t;
+    const double change = at - at_before;
+    double next = change == 0 ? t : t - at * (t - before) / change;
+    if (std::abs(at) <= kCloseEnough * slope) return next > 0 ? next : t;
+    before = t;
+    at_before = at;
+    const double most = high > 0 ? high : kLargestGrowth * low;
+    if (!(next > low && next < most)) next = high > 0 ? (low + high) / 2 : most;
+    t = next;
   }
   if (high > 0) return t;
   return absl::FailedPreconditionError(

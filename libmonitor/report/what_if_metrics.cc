@@ -153,13 +153,13 @@ std::vector<MetricInfo> WhatIfMetrics() {
        MixedPrecisionDeltas},
       {"ptqwatch_noise_loss_delta_nats",
        kGauge,
-       "Loss increase under noise in the quantized weights "
+       "Loss increase under noise in quantized weights "
        "(MonitorOptions::noise_relative_norm).",
        {},
        OfNoise<&NoiseReport::delta_nats>},
       {"ptqwatch_noise_loss_delta_nats_stderr",
        kGauge,
-       "Its standard error over tokens and draws.",
+       "Its standard error.",
        {},
        OfNoise<&NoiseReport::delta_stderr_nats>},
   };

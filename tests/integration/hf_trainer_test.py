@@ -17,7 +17,9 @@ import checkpoint_test
 
 PTQWATCH = None
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hf_trainer.py")
-STEPS, EVERY, DECAY = 8000, 200, 0.25
+# The rate is so high that E stays flat on the plateau.
+STEPS, EVERY, DECAY = 6000, 150, 0.25
+SETTINGS = ["--steps", str(STEPS), "--every", str(EVERY), "--decay", str(DECAY), "--rate", "3e-2", "--width", "48", "--layers", "2"]
 ONSET = int(STEPS * (1 - DECAY))
 
 
@@ -48,8 +50,8 @@ class Trainer(unittest.TestCase):
         log = self.root / "train.log"
         with open(log, "wb") as file:
             trainer = subprocess.Popen(
-                [sys.executable, SCRIPT, "--text", "bible.txt", "--output", "out", "--steps", str(STEPS), "--every", str(EVERY), "--decay", str(DECAY)],
-                cwd=self.root, stdout=file, stderr=file, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+                [sys.executable, SCRIPT, "--text", "bible.txt", "--output", "out", *SETTINGS], cwd=self.root, stdout=file, stderr=file,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
         self.addCleanup(trainer.kill)
         while not (self.root / "out/calibration.bin").exists():
             self.assertIsNone(trainer.poll(), log.read_text())
@@ -73,9 +75,8 @@ class Trainer(unittest.TestCase):
         last, last_error = error_of(decay[-1]["quantization"])
         self.assertGreater(last, mean(flat) + 4 * (last_error + mean(errors)))
         self.assertGreater(last, max(flat))
-        for part in (plateau, decay):
-            averaged = [error_of(report["averaging"][0]["quantization"])[0] for report in part]
-            self.assertLess(mean(averaged), mean([error_of(report["quantization"])[0] for report in part]))
+        averaged, averaged_error = error_of(decay[-1]["averaging"][0]["quantization"])
+        self.assertLess(averaged + averaged_error, last - last_error)
         states = {report["step"]: report["verdict"]["state"] for report in reports}
         self.assertNotIn("decay_degradation", [state for step, state in states.items() if step <= ONSET])
         self.assertEqual(states[STEPS], "decay_degradation")

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "base/strings.h"
 #include "printable.h"
 
@@ -46,7 +45,7 @@ std::vector<std::string> EvidenceTexts(const Verdict& verdict) {
   }
   for (const Evidence& evidence : verdict.evidence) {
     const std::string series = Printable(evidence.series);
-    if (absl::StartsWith(series, kBeyondQuadratic)) {
+    if (series.starts_with(kBeyondQuadratic)) {
       texts.push_back(StrCat("the loss beyond the quadratic: from ", Text(evidence.value),
                              " times the error of ", series.substr(kBeyondQuadratic.size()),
                              " on"));

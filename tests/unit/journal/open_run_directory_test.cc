@@ -195,7 +195,10 @@ TEST_F(OpenRunDirectoryTest, JudgesARunOnAnotherHostByWhatChanges) {
   for (const double skew : {-3600.0, 3600.0}) {
     clock_.SetUnixSeconds(1.7e9 + skew);  // of that host
     WriteStatus(Health::kOk, 1, "elsewhere");
-    ClockWithAction alive([&] { WriteStatus(Health::kOk, 2, "elsewhere"); });
+    ClockWithAction alive([&] {
+      clock_.Advance(std::chrono::seconds(1));
+      WriteStatus(Health::kOk, 2, "elsewhere");
+    });
     const auto living = OpenRunDirectory(dir_.path(), &alive)->Status();
     ASSERT_TRUE(living.ok()) << living.status();
     EXPECT_EQ(living->host, "elsewhere");

@@ -102,7 +102,8 @@ TEST_F(CheckpointFilesTest, ADamagedConfigIsNamed) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("rms_norm_eps")));
   std::filesystem::remove(File("config.json"));
   std::filesystem::create_directory(File("config.json"));
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("config.json"), HasSubstr("Is a directory")));
+  EXPECT_THAT(Refusal(absl::StatusCode::kFailedPrecondition),
+              AllOf(HasSubstr("config.json"), HasSubstr("Is a directory")));
 }
 
 TEST_F(CheckpointFilesTest, AShardThatIsMissingIsNamedWithATensor) {

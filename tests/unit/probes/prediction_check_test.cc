@@ -56,12 +56,12 @@ LossAlong Along(double scale, std::optional<double> delta, double predicted, dou
 TEST(BeyondQuadratic, IsWhereThePredictionStopsToHold) {
   EXPECT_EQ(BeyondQuadratic({}), std::nullopt);
   // Off by 20 %, 25 % and 26 % of the measured change.
-  std::vector<LossAlong> along = {Along(0.5, 0.01, 0.008, 0), Along(1, 0.04, 0.03, 0),
+  std::vector<LossAlong> along = {Along(0.5, 0.01, 0.008, 0), Along(1, 0.0625, 0.046875, 0),
                                   Along(1.5, 0.1, 0.074, 0)};
   EXPECT_EQ(BeyondQuadratic(along), 1.5);
   along[2].delta_stderr_nats = 0.0135;
   EXPECT_EQ(BeyondQuadratic(along), std::nullopt) << "within two standard errors";
-  along[1].delta_nats = 0.05;
+  along[1].delta_nats = 0.07;
   EXPECT_EQ(BeyondQuadratic(along), std::nullopt) << "holds again at a larger scale";
   along[2].delta_nats.reset();
   EXPECT_EQ(BeyondQuadratic(along), 1) << "not finite";

@@ -48,8 +48,9 @@ class CommandsTest : public ::testing::Test {
 TEST_F(CommandsTest, WatchPrintsARowAReportAndEndsAfterCount) {
   server_.PublishNumbers(1, 5);
   EXPECT_EQ(RunWatch(Watch(3), &clock_, captured_.get()), 0);
-  EXPECT_THAT(Lines(captured_.out()), ElementsAre(StartsWith("  step"), StartsWith("  1000"),
-                                                  StartsWith("  2000"), StartsWith("  3000")));
+  EXPECT_THAT(Lines(captured_.out()),
+              ElementsAre(StartsWith("branch      step"), StartsWith("cooldown    1000"),
+                          StartsWith("cooldown    2000"), StartsWith("cooldown    3000")));
   EXPECT_THAT(captured_.error(), IsEmpty());
   EXPECT_TRUE(server_.requests()[0].without_layers());
 }
@@ -67,8 +68,9 @@ TEST_F(CommandsTest, WatchShowsGapsInTheTable) {
   server_.Publish(ReportNumber(5), /*missed=*/1);
   EXPECT_EQ(RunWatch(Watch(2), &clock_, captured_.get()), 0);
   EXPECT_THAT(Lines(captured_.out()),
-              ElementsAre("... 2 reports missed", StartsWith("  step"), StartsWith("  3000"),
-                          "... 1 report missed", StartsWith("  5000")));
+              ElementsAre("... 2 reports missed", StartsWith("branch      step"),
+                          StartsWith("cooldown    3000"), "... 1 report missed",
+                          StartsWith("cooldown    5000")));
 }
 
 TEST_F(CommandsTest, WatchKeepsGapsOutOfTheJson) {
@@ -324,7 +326,7 @@ TEST_F(CommandsTest, WatchShowsEventsAsLines) {
   EXPECT_EQ(RunWatch(Watch(1), &clock_, captured_.get()), 0);
   EXPECT_THAT(Lines(captured_.out()),
               ElementsAre("-- step 1500, warning, phase_change: stable to decay?[2J",
-                          StartsWith("  step"), StartsWith("  1000")));
+                          StartsWith("branch      step"), StartsWith("cooldown    1000")));
 }
 
 TEST_F(CommandsTest, WatchPrintsEventsAsJournalLines) {

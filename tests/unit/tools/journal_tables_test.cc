@@ -135,8 +135,9 @@ TEST(LayerCsv, HasACellForEachColumn) {
   for (const bool mx : {true, false}) {
     const std::vector<std::string> lines = LayerCsv(analyzed);
     ASSERT_THAT(lines, SizeIs(5));
-    EXPECT_THAT(lines[0], EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio"));
-    EXPECT_THAT(lines[1], EndsWith(mx ? ",int,0.001,0.005,-5e-04" : ",int,,0.005,"));
+    EXPECT_THAT(lines[0], EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio,"
+                                   "accumulated_error_ratio"));
+    EXPECT_THAT(lines[1], EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125" : ",int,,0.005,,0.0125"));
     for (const std::string& line : lines) {
       EXPECT_THAT(Cells(line), SizeIs(Cells(lines[0]).size()));
     }

@@ -145,7 +145,7 @@ TEST(Program, LeavesAnInterruptedTerminalClean) {
   server.PublishNumbers(1, 1);
   Program program({"watch", server.target()}, {"TERM=xterm", "LC_ALL=C.UTF-8"}, 80);
   const std::string screen = program.ReadUntil("step 1234");
-  EXPECT_THAT(screen, AllOf(HasSubstr("\x1b[1m  step      lr"), HasSubstr("\x1b[31m decay")));
+  EXPECT_THAT(screen, AllOf(HasSubstr("\x1b[1mbranch     step"), HasSubstr("\x1b[31m decay")));
   program.Signal(SIGINT);
   EXPECT_THAT(program.ReadOut(), EndsWith(std::string(kCleanTerminal)));
   EXPECT_EQ(program.Wait(), 130);
