@@ -36,8 +36,10 @@ constexpr milliseconds kClientTimeout{500};
 // left behind.
 class Loop {
  public:
-  Loop(std::shared_ptr<RunLock> lock, milliseconds interval, StatusSource* source, Control* control)
+  Loop(std::shared_ptr<RunLock> lock, milliseconds interval, pid_t process, StatusSource* source,
+       Control* control)
       : interval_(interval),
+        process_(process),
         run_dir_(source->run().run_dir),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         lock_(std::move(lock)),
@@ -94,7 +96,7 @@ class Loop {
   void WriteStatus() {
     const absl::Status status = Guard([&] {
       RunStatus now;
-      now.process_id = getpid();
+      now.process_id = process_;
       now.host = HostName();
       {
         MutexLock lock(mutex_);
@@ -145,6 +147,7 @@ class Loop {
   }
 
   const milliseconds interval_;
+  const pid_t process_;
   const std::string run_dir_;
   const int wake_;
   std::shared_ptr<RunLock> lock_;         // used by the thread
@@ -161,8 +164,8 @@ class Loop {
 
 class RunEndpoint final : public Exporter {
  public:
-  RunEndpoint(std::shared_ptr<RunLock> lock, milliseconds interval)
-      : lock_(std::move(lock)), interval_(interval) {}
+  RunEndpoint(std::shared_ptr<RunLock> lock, milliseconds interval, pid_t process)
+      : lock_(std::move(lock)), interval_(interval), process_(process) {}
   ~RunEndpoint() override { Stop(std::chrono::seconds(2)); }
 
   std::string_view name() const override { return "run_dir"; }
@@ -173,7 +176,7 @@ class RunEndpoint final : public Exporter {
     }
     if (loop_ != nullptr)
       return absl::FailedPreconditionError("the status file was started before");
-    auto loop = std::make_shared<Loop>(std::move(lock_), interval_, source, control);
+    auto loop = std::make_shared<Loop>(std::move(lock_), interval_, process_, source, control);
     if (!loop->good()) return absl::ResourceExhaustedError("no descriptor is left");
     PTQWATCH_ASSIGN_OR_RETURN(thread_, StartThread("ptqw-run-dir", [loop] { loop->Run(); }));
     loop_ = std::move(loop);
@@ -197,6 +200,7 @@ class RunEndpoint final : public Exporter {
  private:
   std::shared_ptr<RunLock> lock_;
   const milliseconds interval_;
+  const pid_t process_;
   std::shared_ptr<Loop> loop_;
   Thread thread_;
   bool stopped_ = false;
@@ -204,8 +208,9 @@ class RunEndpoint final : public Exporter {
 
 }  // namespace
 
-std::unique_ptr<Exporter> MakeRunEndpoint(std::shared_ptr<RunLock> lock, milliseconds interval) {
-  return std::make_unique<RunEndpoint>(std::move(lock), interval);
+std::unique_ptr<Exporter> MakeRunEndpoint(std::shared_ptr<RunLock> lock, milliseconds interval,
+                                          pid_t process) {
+  return std::make_unique<RunEndpoint>(std::move(lock), interval, process);
 }
 
 }  // namespace ptqwatch::internal

@@ -1,6 +1,9 @@
 #ifndef PTQWATCH_JOURNAL_RUN_ENDPOINT_H_
 #define PTQWATCH_JOURNAL_RUN_ENDPOINT_H_
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <memory>
 
@@ -15,10 +18,10 @@ namespace ptqwatch::internal {
 ///
 /// Works on a separate thread, which holds `lock` as long as it lives. Serves one client at a time,
 /// for at most a second. If the file system has no sockets, the run takes no commands and the log
-/// says so.
+/// says so. `process` is the trainer's process for RunStatus::process_id.
 std::unique_ptr<Exporter> MakeRunEndpoint(
     std::shared_ptr<RunLock> lock,
-    std::chrono::milliseconds interval = std::chrono::milliseconds(1000));
+    std::chrono::milliseconds interval = std::chrono::milliseconds(1000), pid_t process = getpid());
 
 }  // namespace ptqwatch::internal
 

@@ -16,7 +16,8 @@ int64_t StepsApart(const ScheduleOptions& schedule) {
 
 }  // namespace
 
-RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in)
+RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in,
+                 TrainerSwitches* shared)
     : clock(options.clock),
       schedule(options.schedule),
       max_overhead(options.max_overhead),
@@ -24,7 +25,8 @@ RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject
       training_threads(options.training_threads > 0 ? options.training_threads
                                                     : at::get_num_threads()),
       subject(std::move(subject_in)),
-      switches(StepsApart(schedule)) {
+      own_switches(StepsApart(schedule)),
+      switches(shared != nullptr ? *shared : own_switches) {
   context.clock = clock;
   context.pacer = Pacer(1, clock);
   context.seeds = SeedSource(options.seed);

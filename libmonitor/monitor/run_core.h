@@ -25,7 +25,9 @@ namespace ptqwatch::internal {
 /// State shared by the threads of a monitor. Each thread shares ownership, so a thread that Stop
 /// leaves behind, because a losses closure does not return, still has everything that it uses.
 struct RunCore {
-  RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in);
+  /// `shared`: the switches, if they lie in memory that two processes share.
+  RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in,
+          TrainerSwitches* shared = nullptr);
   RunCore(const RunCore&) = delete;
   RunCore& operator=(const RunCore&) = delete;
 
@@ -42,7 +44,8 @@ struct RunCore {
   ExecutionContext context;  ///< for the monitor thread; its bytes are the measuring device's
 
   StatusBoard board;
-  TrainerSwitches switches;
+  TrainerSwitches own_switches;
+  TrainerSwitches& switches;
   JobTrackers trackers;
   ControlQueue control{&trackers, &board, &switches.idle};
   LimitedControl from_outside{&control, clock};

@@ -14,6 +14,33 @@ constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
 
 }  // namespace
 
+RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject) {
+  const RemoteTrainer* const remote = subject->remote_trainer();
+  core_ = std::make_shared<RunCore>(options, std::move(subject),
+                                    remote == nullptr ? nullptr : remote->switches);
+}
+
+void RunningMonitor::Connect(const RemoteTrainer& remote, const LrTracker& lr) {
+  remote.connect(
+      {.replay =
+           [this](const StepInfo& info, const StepOutcome& outcome) {
+             if (!stopped()) trainer_->Replay(info, outcome);
+           },
+       .silence =
+           [core = core_] {
+             return core->board.Silence(
+                 std::chrono::duration<double>(core->clock->Monotonic()).count());
+           },
+       .announce =
+           [this](Event::Kind kind, Severity severity, std::string message) {
+             const int64_t step = core_->publisher->status().step.value_or(0);
+             core_->publisher->PublishEvent(
+                 {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
+           },
+       .set_server = [this](const ServerStatus& server) { core_->publisher->SetServer(server); },
+       .lr = lr});
+}
+
 void RunningMonitor::EndIdle() noexcept {
   core_->budget->EndFullSpeed();
   // Makes the monitor thread check whether it must rest.

@@ -22,6 +22,7 @@
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
+#include "trainer/remote_trainer.h"
 
 namespace ptqwatch::internal {
 
@@ -29,8 +30,7 @@ namespace ptqwatch::internal {
 /// documents the members of the same name.
 class RunningMonitor {
  public:
-  RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject)
-      : core_(std::make_shared<RunCore>(options, std::move(subject))) {}
+  RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject);
   /// Requires Stop, or a Start that failed.
   ~RunningMonitor() { core_->control.Close(); }
 
@@ -59,11 +59,13 @@ class RunningMonitor {
   Control& control() { return core_->control; }
 
  private:
+  // Lets a trainer in another process reach this monitor.
+  void Connect(const RemoteTrainer& remote, const LrTracker& lr);
   bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
   absl::Status MeasureLastStep(std::chrono::milliseconds timeout, const CancelToken& cancel);
   absl::Status StopOnce(std::chrono::steady_clock::time_point end);
 
-  const std::shared_ptr<RunCore> core_;
+  std::shared_ptr<RunCore> core_;
   std::shared_ptr<MonitorThread> thread_;
   std::unique_ptr<TrainerSide> trainer_;
   std::unique_ptr<Worker> worker_;

@@ -1,4 +1,6 @@
 // RunningMonitor::Start (at the end): makes a monitor from its options, step by step.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -22,12 +24,15 @@
 #include "monitor/run_state.h"
 #include "monitor/running_monitor.h"
 #include "snapshot/optimizer_staging.h"
+#include "trainer/remote_trainer.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 // Time for Stop at the end of a process in which the monitor still lives.
 constexpr std::chrono::seconds kTimeAtEnd{2};
+// Time between two writes of the status file.
+constexpr std::chrono::milliseconds kStatusInterval{1000};
 // Minimum for a curvature batch in which each example has one loss: the change of a single loss
 // scatters by many times its mean.
 constexpr int64_t kLeastExamples = 64;
@@ -75,7 +80,13 @@ absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside)
                                             core.suite->curvature()->scope(),
                                             session.budgets().copies, session.budgets().measuring));
   }
-  return std::make_unique<Staging>(session.live(), session.stream(), std::move(optimizer), beside);
+  SharedSlot shared;
+  if (const RemoteTrainer* remote = core.subject->remote_trainer()) {
+    shared = {.state = remote->slot, .fill = remote->take_last};
+    for (const TensorEntry& entry : session.live().entries) shared.tensors.push_back(entry.tensor);
+  }
+  return std::make_unique<Staging>(session.live(), session.stream(), std::move(optimizer), beside,
+                                   std::move(shared));
 }
 
 RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
@@ -197,7 +208,10 @@ void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
 absl::Status StartExporters(RunCore& core, const MonitorOptions& options, const RunState& state,
                             RunInfo run, std::vector<std::unique_ptr<Exporter>>& exporters) {
   if (!run.run_dir.empty()) {
-    exporters.insert(exporters.begin(), MakeRunEndpoint(state.lock));
+    const RemoteTrainer* const remote = core.subject->remote_trainer();
+    exporters.insert(exporters.begin(),
+                     MakeRunEndpoint(state.lock, kStatusInterval,
+                                     remote == nullptr ? getpid() : remote->process));
     exporters.insert(exporters.begin(), MakeJournalWriter());
   }
   core.publisher =
@@ -276,6 +290,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   const auto wake = [this] { worker_->Wake(); };
   trainer_ = std::make_unique<TrainerSide>(&core, state.lr, wake);
   core.control.Open(wake);
+  if (const RemoteTrainer* remote = core.subject->remote_trainer()) Connect(*remote, state.lr);
   at_end_.emplace([this] { Stop(kTimeAtEnd).IgnoreError(); });
   return absl::OkStatus();
 }

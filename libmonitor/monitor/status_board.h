@@ -75,6 +75,10 @@ class StatusBoard {
   /// Sequence number of the newest report in this or an earlier attempt; 0: no report yet.
   int64_t last_sequence() const noexcept { return last_sequence_.load(kRelaxed); }
   bool busy() const noexcept { return busy_.load(kRelaxed); }
+  /// Seconds from the last sign of life of the current measurement to `now`; 0 without one.
+  double Silence(double now) const noexcept {
+    return busy() ? now - alive_seconds_.load(kRelaxed) : 0;
+  }
   /// Mean since the first step; 0 before the second.
   double seconds_a_step() const noexcept;
   /// All counters and gauges at monotonic time `now`, which is `unix_seconds` of wall time. The

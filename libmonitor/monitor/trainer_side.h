@@ -14,6 +14,7 @@
 #include "trainer/lr_tracker.h"
 #include "trainer/schedule.h"
 #include "trainer/staging.h"
+#include "trainer/step_outcome.h"
 
 namespace ptqwatch::internal {
 
@@ -28,7 +29,10 @@ class TrainerSide {
   TrainerSide(RunCore* core, const LrTracker& lr, std::function<void()> wake)
       : core_(*core), lr_(lr), wake_(std::move(wake)), schedule_(core->schedule) {}
 
-  void OnStep(const StepInfo& info) noexcept;
+  StepOutcome OnStep(const StepInfo& info) noexcept;
+  /// Monitor's process, if the trainer is another process: repeats a step that TrainerSide::OnStep
+  /// has done there.
+  void Replay(const StepInfo& info, const StepOutcome& outcome) noexcept;
   /// Orders the next update after a copy that is made beside training. O(1).
   void BeforeUpdate() noexcept;
 
@@ -44,8 +48,13 @@ class TrainerSide {
   int64_t taken() const { return taken_; }  ///< snapshots so far
 
  private:
-  void Step(const StepInfo& info) noexcept;
-  FillOutcome Take(SnapshotTrigger trigger, bool additional) noexcept;
+  StepOutcome Step(const StepInfo& info) noexcept;
+  // Follows a step, apart from the decision whether it has a snapshot.
+  void Follow(const StepInfo& info, double now, bool measuring) noexcept;
+  SnapshotHeader Header(SnapshotTrigger trigger, bool additional,
+                        double unix_seconds) const noexcept;
+  FillOutcome Take(SnapshotTrigger trigger, bool additional, double unix_seconds) noexcept;
+  FillOutcome Take(SnapshotTrigger trigger, bool additional, StepOutcome& outcome) noexcept;
   // Call it once the snapshot of last_taken_step_ is in the slot or has failed: counts it and wakes
   // the thread.
   void Note(const FillOutcome& outcome) noexcept;

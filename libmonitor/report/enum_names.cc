@@ -46,10 +46,10 @@ constexpr std::string_view kSnapshotResultNames[] = {
     "skipped_paused", "skipped_resting", "skipped_concurrent"};
 constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stopped", "inert"};
 constexpr std::string_view kEventKindNames[] = {
-    "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed",
-    "exporter_failed",  "resumed",      "stopped",        "slice",
-    "plan_changed",     "inert",        "alert",          "cooldown",
-    "misuse",           "server_failed"};
+    "snapshot_skipped", "phase_change",  "probe_disabled", "probe_failed",
+    "exporter_failed",  "resumed",       "stopped",        "slice",
+    "plan_changed",     "inert",         "alert",          "cooldown",
+    "misuse",           "server_failed", "worker_failed"};
 constexpr std::string_view kSliceStates[] = {
     "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);

@@ -43,4 +43,6 @@ const std::vector<Batch>& Subject::curvature() const {
   return *none;
 }
 
+const internal::RemoteTrainer* Subject::remote_trainer() const { return nullptr; }
+
 }  // namespace ptqwatch

@@ -39,9 +39,11 @@ FillOutcome FillOutcome::NotTaken(SnapshotResult result, double stall_seconds,
 }
 
 Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
-                 OptimizerStaging optimizer, bool beside)
-    : index_(live.index),
-      beside_(beside),
+                 OptimizerStaging optimizer, bool beside, SharedSlot shared)
+    : shared_(std::move(shared)),
+      state_(shared_.state != nullptr ? *shared_.state : own_state_),
+      index_(live.index),
+      beside_(beside && shared_.state == nullptr),
       stream_(std::move(stream)),
       optimizer_(std::move(optimizer)) {
   at::NoGradGuard no_grad;
@@ -51,15 +53,19 @@ Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
         {live.names[i], tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
   }
   for (const TensorEntry& entry : live.entries) {
-    // at::zeros rather than at::empty touches the pages here instead of inside the first OnStep.
-    slot_.tensors.push_back(at::zeros(
-        entry.tensor.sizes(),
-        at::TensorOptions().dtype(entry.tensor.scalar_type()).device(entry.tensor.device())));
+    if (shared_.state == nullptr) {
+      // at::zeros rather than at::empty touches the pages here instead of inside the first OnStep.
+      slot_.tensors.push_back(at::zeros(
+          entry.tensor.sizes(),
+          at::TensorOptions().dtype(entry.tensor.scalar_type()).device(entry.tensor.device())));
+    }
     bytes_ += static_cast<int64_t>(entry.tensor.nbytes());
     std::vector<int>& kind = entry.is_parameter ? parameters_ : buffers_;
     kind.push_back(static_cast<int>(&entry - live.entries.data()));
   }
+  if (shared_.state != nullptr) slot_.tensors = shared_.tensors;
   sources_.resize(live.entries.size());
+  if (shared_.fill) return;
   // The first copy on a device loads code, which would delay the first OnStep.
   for (size_t i = 0; i < sources_.size(); ++i) sources_[i] = live.entries[i].tensor;
   const absl::Status tried = Guard([this] { return CopyTensors(beside_).status(); });
@@ -128,6 +134,13 @@ absl::StatusOr<bool> Staging::CopyLiveState(const Subject& subject, bool beside)
 FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock,
                              bool last) noexcept {
   FillOutcome outcome;
+  if (shared_.fill) {
+    outcome = shared_.fill();
+    if (outcome.result == SnapshotResult::kTaken && !Accept(header, outcome.stall_seconds)) {
+      outcome.result = SnapshotResult::kSkippedBusy;
+    }
+    return outcome;
+  }
   if (!free()) {
     outcome.result = SnapshotResult::kSkippedBusy;
     return outcome;
@@ -146,9 +159,18 @@ FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& heade
   slot_.header = header;
   slot_.stall_seconds = outcome.stall_seconds;
   outcome.pending = *copied;
-  state_.store(outcome.pending ? State::kPending : State::kFilled, std::memory_order_release);
+  const SlotState filled = shared_.state != nullptr ? SlotState::kSent : SlotState::kFilled;
+  state_.store(outcome.pending ? SlotState::kPending : filled, std::memory_order_release);
   outcome.result = SnapshotResult::kTaken;
   return outcome;
+}
+
+bool Staging::Accept(const SnapshotHeader& header, double stall_seconds) noexcept {
+  if (state_.load(std::memory_order_acquire) != SlotState::kSent) return false;
+  slot_.header = header;
+  slot_.stall_seconds = stall_seconds;
+  state_.store(SlotState::kFilled, std::memory_order_release);
+  return true;
 }
 
 absl::Status Staging::Gate() noexcept {
@@ -157,7 +179,7 @@ absl::Status Staging::Gate() noexcept {
     return absl::OkStatus();
   });
   ForgetSources();
-  state_.store(status.ok() ? State::kFilled : State::kFree, std::memory_order_release);
+  state_.store(status.ok() ? SlotState::kFilled : SlotState::kFree, std::memory_order_release);
   return status;
 }
 
@@ -168,12 +190,12 @@ void Staging::Discard() noexcept {
     return absl::OkStatus();
   });
   ForgetSources();
-  state_.store(State::kFree, std::memory_order_release);
+  state_.store(SlotState::kFree, std::memory_order_release);
 }
 
 const Snapshot* Staging::BeginLoading() noexcept {
-  State filled = State::kFilled;
-  return state_.compare_exchange_strong(filled, State::kLoading, std::memory_order_acquire)
+  SlotState filled = SlotState::kFilled;
+  return state_.compare_exchange_strong(filled, SlotState::kLoading, std::memory_order_acquire)
              ? &slot_
              : nullptr;
 }

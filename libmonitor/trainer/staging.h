@@ -2,6 +2,7 @@
 #define PTQWATCH_TRAINER_STAGING_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,33 +31,58 @@ struct FillOutcome {
                               std::string_view problem) noexcept;
 };
 
+enum class SlotState : int {
+  kFree,
+  kPending,  ///< a copy beside training is not finished
+  kSent,     ///< filled by another process, which has not said yet by which step
+  kFilled,
+  kLoading,
+};
+
+/// A slot in memory that two processes share. The trainer's process fills it, and the monitor's
+/// process takes the snapshots from it.
+struct SharedSlot {
+  std::atomic<SlotState>* state = nullptr;  ///< null: the slot is not shared
+  std::vector<at::Tensor> tensors = {};     ///< one for each entry of the table, contiguous
+  /// Monitor's process: makes the trainer's process fill the slot, and waits for it.
+  std::function<FillOutcome()> fill = {};
+};
+
 /// One slot between the trainer's thread and the monitor thread: Free -> Filled -> Loading -> Free.
 /// The trainer's thread fills it and the monitor thread empties it. Neither waits for the other.
-/// A copy beside training is Pending between Free and Filled.
+/// A copy beside training is Pending between Free and Filled. A shared slot is Sent between Free
+/// and Filled.
 class Staging {
  public:
   /// Allocates and touches the buffers. Later snapshots must match `live`. With `beside`,
-  /// parameters are copied beside training if the device supports it.
+  /// parameters are copied beside training if the device supports it. A slot that is shared has
+  /// its buffers already; copies beside training do not go there.
   Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
-          OptimizerStaging optimizer = {}, bool beside = false);
+          OptimizerStaging optimizer = {}, bool beside = false, SharedSlot shared = {});
   /// Waits for a copy that is still queued on the device.
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  bool free() const noexcept { return state_.load(std::memory_order_acquire) == State::kFree; }
+  bool free() const noexcept { return state_.load(std::memory_order_acquire) == SlotState::kFree; }
 
   /// Whether a snapshot waits for the monitor thread.
-  bool filled() const noexcept { return state_.load(std::memory_order_acquire) == State::kFilled; }
+  bool filled() const noexcept {
+    return state_.load(std::memory_order_acquire) == SlotState::kFilled;
+  }
 
   /// Trainer's thread. Copies the live tensors and the optimizer into the slot if it is free.
   /// `last`: no further update of the parameters follows.
   FillOutcome TryFill(const Subject& subject, const SnapshotHeader& header, Clock& clock,
                       bool last = false) noexcept;
 
+  /// Monitor's process: says which snapshot the trainer's process has filled a shared slot with.
+  /// False if the slot holds none.
+  bool Accept(const SnapshotHeader& header, double stall_seconds) noexcept;
+
   /// Trainer's thread. Whether a copy is pending.
   bool pending() const noexcept {
-    return state_.load(std::memory_order_relaxed) == State::kPending;
+    return state_.load(std::memory_order_relaxed) == SlotState::kPending;
   }
   /// Trainer's thread. Makes the next update of the parameters wait for a pending copy, which then
   /// fills the slot.
@@ -67,13 +93,12 @@ class Staging {
   /// Monitor thread. The filled snapshot, or null. Moves a filled slot to Loading.
   const Snapshot* BeginLoading() noexcept;
   /// Monitor thread. REQUIRES: BeginLoading returned a snapshot, which is no longer used.
-  void Release() noexcept { state_.store(State::kFree, std::memory_order_release); }
+  void Release() noexcept { state_.store(SlotState::kFree, std::memory_order_release); }
 
   int64_t bytes() const { return bytes_; }  ///< without the optimizer's
   const OptimizerStaging& optimizer() const { return optimizer_; }
 
  private:
-  enum class State { kFree, kPending, kFilled, kLoading };
   /// Required properties of a tensor in every snapshot.
   struct Expected {
     std::string name;
@@ -88,7 +113,9 @@ class Staging {
   absl::StatusOr<bool> CopyTensors(bool beside);
   void ForgetSources() noexcept;
 
-  std::atomic<State> state_{State::kFree};
+  const SharedSlot shared_;
+  std::atomic<SlotState> own_state_{SlotState::kFree};
+  std::atomic<SlotState>& state_;
   Snapshot slot_;
   std::vector<Expected> expected_;  // one for each listed tensor
   std::vector<int> index_;          // listed tensor -> entry

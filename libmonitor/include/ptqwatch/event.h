@@ -28,6 +28,7 @@ struct Event {
     kCooldown = 11,      ///< a shadow cooldown began, ended, or failed
     kMisuse = 12,        ///< the trainer seems to pass wrong steps or rates, or another model
     kServerFailed = 13,  ///< the server beside the run cannot be started, or serves again
+    kWorkerFailed = 14,  ///< Python: the process that measures ended and was started again
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -36,10 +37,10 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 14;
+inline constexpr int kEventKinds = 15;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
 /// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown", "misuse",
-/// "server_failed".
+/// "server_failed", "worker_failed".
 PTQWATCH_EXPORT std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

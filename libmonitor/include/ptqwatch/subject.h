@@ -18,6 +18,7 @@ namespace ptqwatch {
 
 namespace internal {
 class ModelSession;
+struct RemoteTrainer;
 }  // namespace internal
 
 /// The tensors of one batch, in the order that the losses closure expects. They are copied to the
@@ -157,6 +158,10 @@ class PTQWATCH_EXPORT Subject {
   /// Data for measuring curvature. Empty: the first 64 sequences of the probe batches, or as many
   /// as contain 1000 losses.
   virtual const std::vector<Batch>& curvature() const;
+
+  /// Null, unless the trainer is another process and LiveTensors are the memory that it copies
+  /// snapshots to. For the Python package.
+  virtual const internal::RemoteTrainer* remote_trainer() const;
 
  private:
   friend class internal::ModelSession;

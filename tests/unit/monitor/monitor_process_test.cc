@@ -1,0 +1,354 @@
+// A trainer and its monitor as in two processes, here on one memory of one process.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "monitor/process_trainer.h"
+#include "monitor/worker_link.h"
+#include "monitor_fixture.h"
+#include "ptqwatch/metric_catalog.h"
+#include "support/eventually.h"
+
+namespace ptqwatch {
+namespace monitor_process_test {
+
+using internal::ProcessTrainer;
+using internal::SharedPage;
+using internal::SlotState;
+using internal::WorkerLink;
+using testing::Eventually;
+using testing::Recording;
+using testing::TinyTrainer;
+
+MonitorOptions OptionsFor(int64_t every) {
+  MonitorOptions options = MonitorTest::Every(every);
+  options.adapt_plan = false;
+  options.schedule.decay_density = 1;  // additional snapshots depend on time
+  options.run_id = "run";
+  options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
+                        {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8}};
+  return options;
+}
+
+// The monitor's process.
+class TestWorker {
+ public:
+  TestWorker(const ProcessTrainer& trainer, std::unique_ptr<Subject> model,
+             const MonitorOptions& options, std::string replaces = "")
+      : recording(std::make_shared<Recording>()) {
+    auto opened = WorkerLink::Open({.memory = dup(trainer.file()),
+                                    .wake = dup(trainer.wake()),
+                                    .process = getpid(),
+                                    .bytes = trainer.bytes(),
+                                    .layout = trainer.layout(),
+                                    .replaces = std::move(replaces)});
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    link = *std::move(opened);
+    std::vector<std::unique_ptr<Exporter>> exporters;
+    exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+    auto created =
+        Monitor::Create(link->Subjected(std::move(model)), options, std::move(exporters));
+    EXPECT_TRUE(created.ok()) << created.status();
+    monitor = *std::move(created);
+  }
+  ~TestWorker() { End(); }
+  void Run() {
+    runner_ = std::thread([this] { end = link->Run(); });
+  }
+  void Halt() {
+    link->Stop();
+    if (runner_.joinable()) runner_.join();
+  }
+  void End() {
+    Halt();
+    if (monitor != nullptr) monitor->Stop(std::chrono::seconds(20)).IgnoreError();
+    monitor.reset();
+  }
+  // As the worker and its trainer do it together.
+  absl::Status Finish(ProcessTrainer& trainer, std::chrono::seconds timeout) {
+    std::atomic<bool> finished{false};
+    absl::Status status;
+    std::thread worker([&] {
+      link->WaitUntilRead(timeout);
+      status = monitor->Finish(timeout);
+      finished = true;
+    });
+    while (!finished) {
+      trainer.ServeFinish();
+      std::this_thread::yield();
+    }
+    worker.join();
+    return status;
+  }
+
+  std::shared_ptr<Recording> recording;
+  std::unique_ptr<WorkerLink> link;
+  std::unique_ptr<Monitor> monitor;
+  WorkerLink::End end = WorkerLink::End::kTrainerGone;
+
+ private:
+  std::thread runner_;
+};
+
+std::unique_ptr<ProcessTrainer> MakeTrainer(const TinyTrainer& trainer,
+                                            const MonitorOptions& options) {
+  auto made = ProcessTrainer::Create(trainer.MakeSubject(), options);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+// A subject without the trainer's optimizer, which another process does not see.
+class WithoutOptimizer final : public Subject {
+ public:
+  explicit WithoutOptimizer(std::unique_ptr<Subject> model) : model_(std::move(model)) {}
+  std::vector<NamedTensor> LiveTensors() const override { return model_->LiveTensors(); }
+  absl::Status BuildReplica() override { return model_->BuildReplica(); }
+  std::vector<NamedTensor> ReplicaTensors() const override { return model_->ReplicaTensors(); }
+  LossValues ReplicaLosses(const Batch& batch) override { return model_->ReplicaLosses(batch); }
+  std::string ReplicaInTraining() const override { return model_->ReplicaInTraining(); }
+  bool CanTrainReplica() const override { return model_->CanTrainReplica(); }
+  void TrainReplica(const CooldownStep& step) override { model_->TrainReplica(step); }
+  const std::vector<Batch>& probe() const override { return model_->probe(); }
+  const std::vector<Batch>& calibration() const override { return model_->calibration(); }
+  const std::vector<Batch>& curvature() const override { return model_->curvature(); }
+
+ private:
+  const std::unique_ptr<Subject> model_;
+};
+
+// What depends on time.
+Report Timeless(Report report) {
+  report.cost = {};
+  report.snapshot_time_unix_seconds = 0;
+  return report;
+}
+
+// Constant, then decaying from step 30 on: a corner.
+double RateAt(int64_t step) {
+  return step < 30 ? 1e-2 : 1e-2 * static_cast<double>(60 - step) / 30;
+}
+
+constexpr int64_t kSteps = 50;
+
+std::vector<Report> ReportsOfOneProcess() {
+  TinyTrainer trainer(/*seed=*/5);
+  auto recording = std::make_shared<Recording>();
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
+  auto monitor = Monitor::Create(std::make_unique<WithoutOptimizer>(trainer.MakeSubject()),
+                                 OptionsFor(20), std::move(exporters));
+  EXPECT_TRUE(monitor.ok()) << monitor.status();
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const double loss = trainer.Step();
+    (*monitor)->OnStep(
+        {.step = step, .learning_rate = RateAt(step), .tokens = 7 * step, .loss = loss});
+    if (step % 20 != 0) continue;
+    EXPECT_TRUE(Eventually([&] {
+      return (*monitor)->status().snapshots[0] == (*monitor)->status().reports_total &&
+             !(*monitor)->status().busy;
+    }));
+  }
+  EXPECT_TRUE((*monitor)->Finish(std::chrono::seconds(60)).ok());
+  std::vector<Report> reports;
+  for (const auto& report : recording->Reports()) reports.push_back(Timeless(report->report));
+  return reports;
+}
+
+TEST(ProcessMonitor, ReportsAreThoseOfOneProcess) {
+  const std::vector<Report> expected = ReportsOfOneProcess();
+  TinyTrainer trainer(/*seed=*/5);
+  const MonitorOptions options = OptionsFor(20);
+  auto shared = MakeTrainer(trainer, options);
+  // Another model of the same architecture: its weights must not matter.
+  TestWorker worker(*shared, TinyTrainer(/*seed=*/5).MakeSubject(), options);
+  worker.Run();
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const double loss = trainer.Step();
+    shared->OnStep({.step = step, .learning_rate = RateAt(step), .tokens = 7 * step, .loss = loss});
+    if (step % 20 != 0) continue;
+    worker.link->WaitUntilRead(std::chrono::seconds(20));
+    EXPECT_TRUE(Eventually([&] {
+      return worker.monitor->status().snapshots[0] == worker.monitor->status().reports_total &&
+             !worker.monitor->status().busy;
+    }));
+  }
+  EXPECT_TRUE(worker.Finish(*shared, std::chrono::seconds(60)).ok());
+  std::vector<Report> reports;
+  for (const auto& report : worker.recording->Reports()) {
+    reports.push_back(Timeless(report->report));
+  }
+  ASSERT_EQ(expected.size(), 3u);
+  ASSERT_EQ(reports.size(), expected.size());
+  for (size_t i = 0; i < reports.size(); ++i) {
+    EXPECT_TRUE(reports[i] == expected[i]) << "step " << expected[i].step;
+  }
+  EXPECT_EQ(reports.back().trigger, SnapshotTrigger::kFinish);
+  EXPECT_EQ(*worker.monitor->status().step, kSteps);
+  worker.End();
+  EXPECT_EQ(worker.end, WorkerLink::End::kStopped);
+}
+
+TEST(ProcessMonitor, StepsThatFindNoRoomAreCountedAndTheLastOneIsNotLost) {
+  TinyTrainer trainer;
+  const MonitorOptions options = OptionsFor(1'000'000);
+  auto shared = MakeTrainer(trainer, options);
+  constexpr auto kRecords = static_cast<int64_t>(SharedPage::kRecords);
+  for (int64_t step = 1; step <= kRecords + 10; ++step) {
+    shared->OnStep({.step = step, .learning_rate = 1e-2});
+  }
+  EXPECT_EQ(shared->ignored(), 10);
+  EXPECT_EQ(shared->last_step(), kRecords);
+  TestWorker worker(*shared, trainer.MakeSubject(), options);
+  worker.Run();
+  worker.link->WaitUntilRead(std::chrono::seconds(20));
+  ASSERT_TRUE(worker.Finish(*shared, std::chrono::seconds(60)).ok());
+  worker.link->WaitUntilRead(std::chrono::seconds(20));
+  EXPECT_EQ(*worker.monitor->status().step, kRecords + 10);
+  EXPECT_EQ(
+      worker.monitor->status().snapshots[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)],
+      10);
+}
+
+TEST(ProcessMonitor, TakesNoSnapshotWithoutAWorker) {
+  TinyTrainer trainer;
+  const MonitorOptions options = OptionsFor(1);
+  auto shared = MakeTrainer(trainer, options);
+  shared->OnStep({.step = 1, .learning_rate = 1e-2});
+  EXPECT_EQ(shared->page().slot, SlotState::kFree);
+  EXPECT_EQ(shared->page().records[0].outcome.result, SnapshotResult::kSkippedPaused);
+  TestWorker worker(*shared, trainer.MakeSubject(), options);
+  shared->OnStep({.step = 2, .learning_rate = 1e-2});
+  EXPECT_EQ(shared->page().slot, SlotState::kSent);
+  shared->OnStep({.step = 3, .learning_rate = 1e-2});
+  EXPECT_EQ(shared->page().records[2].outcome.result, SnapshotResult::kSkippedBusy);
+  shared->WorkerEnded();
+  shared->OnStep({.step = 4, .learning_rate = 1e-2});
+  EXPECT_EQ(shared->page().records[3].outcome.result, SnapshotResult::kSkippedPaused);
+}
+
+TEST(ProcessMonitor, AnotherWorkerMeasuresWhatTheFirstHadNotBegun) {
+  SetLogSink(Severity::kError, nullptr);
+  TinyTrainer trainer;
+  const MonitorOptions options = OptionsFor(10);
+  auto shared = MakeTrainer(trainer, options);
+  auto gate = std::make_shared<Gate>();
+  auto first = std::make_unique<TestWorker>(
+      *shared, trainer.MakeSubject(testing::Fault::kNone, [gate] { (*gate)(); }), options);
+  first->Run();
+  gate->Set(false);
+  auto step_to = [&, step = int64_t{0}](int64_t last) mutable {
+    while (step < last) {
+      trainer.Step();
+      shared->OnStep({.step = ++step, .learning_rate = 1e-2});
+    }
+  };
+  step_to(10);
+  gate->AwaitCaller();  // measures step 10 and has freed the slot
+  step_to(20);
+  EXPECT_TRUE(Eventually([&] { return shared->page().slot == SlotState::kFilled; }));
+  // The first one ends without measuring either.
+  std::thread opener([&] {
+    EXPECT_TRUE(Eventually([&] { return first->monitor->status().health == Health::kStopped; }));
+    gate->Set(true);
+  });
+  first->monitor->Stop(std::chrono::milliseconds(50)).IgnoreError();
+  opener.join();
+  first->Halt();
+  // Its thread, which was left behind.
+  EXPECT_TRUE(Eventually([&] { return !first->monitor->status().busy; }));
+  shared->WorkerEnded();
+  ASSERT_EQ(shared->page().slot, SlotState::kFilled);
+
+  TestWorker second(*shared, trainer.MakeSubject(), options, "the process ended (signal 9)");
+  second.Run();
+  ASSERT_TRUE(second.recording->WaitForReports(1));
+  EXPECT_EQ(second.recording->Reports()[0]->report.step, 20);
+  ASSERT_FALSE(second.recording->Events().empty());
+  EXPECT_EQ(second.recording->Events()[0].kind, Event::Kind::kWorkerFailed);
+  EXPECT_EQ(second.recording->Events()[0].message, "the process ended (signal 9)");
+  step_to(30);
+  ASSERT_TRUE(second.recording->WaitForReports(2));
+  EXPECT_EQ(second.recording->Reports()[1]->report.step, 30);
+}
+
+TEST(ProcessMonitor, AForkedChildTouchesNothing) {
+  TinyTrainer trainer;
+  const MonitorOptions options = OptionsFor(1);
+  auto shared = MakeTrainer(trainer, options);
+  const pid_t child = fork();
+  if (child == 0) {
+    shared->OnStep({.step = 1, .learning_rate = 1e-2});
+    shared->ServeFinish();
+    shared.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(shared->page().written, 0u);
+}
+
+TEST(ProcessMonitor, RefusesMemoryThatIsNotATrainers) {
+  const int file = memfd_create("other", 0);
+  ASSERT_EQ(ftruncate(file, 1 << 22), 0);
+  EXPECT_THAT(
+      std::string(WorkerLink::Open({.memory = dup(file), .bytes = 1 << 23}).status().message()),
+      ::testing::HasSubstr("is not the trainer's memory of 8388608 bytes"));
+  EXPECT_THAT(
+      std::string(WorkerLink::Open({.memory = dup(file), .bytes = 1 << 22}).status().message()),
+      ::testing::HasSubstr("another version"));
+  close(file);
+}
+
+TEST(ProcessMonitor, AWorkerSeesTheTrainersEnd) {
+  TinyTrainer trainer;
+  const MonitorOptions options = OptionsFor(1);
+  auto shared = MakeTrainer(trainer, options);
+  int gone[2];
+  ASSERT_EQ(pipe2(gone, O_CLOEXEC), 0);
+  auto link = WorkerLink::Open({.memory = dup(shared->file()),
+                                .wake = dup(shared->wake()),
+                                .trainer = gone[0],  // like a pidfd, readable at the end
+                                .bytes = shared->bytes(),
+                                .layout = shared->layout()});
+  ASSERT_TRUE(link.ok());
+  close(gone[1]);
+  EXPECT_EQ((*link)->Run(), WorkerLink::End::kTrainerGone);
+}
+
+TEST(ProcessMonitor, AWorkerEndsIfItsLossesDoNotReturn) {
+  SetLogSink(Severity::kError, nullptr);
+  TinyTrainer trainer;
+  const MonitorOptions options = OptionsFor(1);
+  auto shared = MakeTrainer(trainer, options);
+  auto gate = std::make_shared<Gate>();
+  auto opened = WorkerLink::Open({.memory = dup(shared->file()),
+                                  .wake = dup(shared->wake()),
+                                  .process = getpid(),
+                                  .bytes = shared->bytes(),
+                                  .layout = shared->layout(),
+                                  .longest_silence = std::chrono::milliseconds(50)});
+  ASSERT_TRUE(opened.ok());
+  auto monitor = Monitor::Create(
+      (*opened)->Subjected(trainer.MakeSubject(testing::Fault::kNone, [gate] { (*gate)(); })),
+      options);
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  gate->Set(false);
+  shared->OnStep({.step = 1, .learning_rate = 1e-2});
+  EXPECT_EQ((*opened)->Run(), WorkerLink::End::kSilent);
+  gate->Set(true);
+  (*monitor)->Stop(std::chrono::seconds(20)).IgnoreError();
+}
+
+}  // namespace monitor_process_test
+}  // namespace ptqwatch
