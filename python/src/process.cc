@@ -1,7 +1,274 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/guard.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
 #include "bindings.h"
+#include "errors.h"
+#include "monitor/process_trainer.h"
+#include "monitor/server_keeper.h"
+#include "monitor/server_program.h"
+#include "monitor/worker_keeper.h"
+#include "monitor_options.h"
+#include "native_worker.h"
+#include "ptqwatch/log.h"
+#include "python_call.h"
+#include "python_subject.h"
+#include "step_function.h"
+#include "torch/csrc/utils/pybind.h"
 
 namespace ptqwatch::python {
+namespace {
 
-void BindProcess(pybind11::module_&) {}
+namespace py = pybind11;
+using internal::ProcessTrainer;
+using internal::ServerKeeper;
+using internal::SharedServer;
+using internal::SharedTensor;
+using internal::WorkerKeeper;
+using internal::WorkerLink;
+using std::chrono::milliseconds;
+
+milliseconds FromSeconds(double seconds) {
+  constexpr double kMost = 1e9;
+  return milliseconds(static_cast<int64_t>(1e3 * std::clamp(seconds, 0.0, kMost)));
+}
+
+// A SharedTensor for Python: (name, sizes, dtype, is_parameter, offset).
+using LayoutRow = std::tuple<std::string, std::vector<int64_t>, int, bool, int64_t>;
+
+// The trainer's side, and the process that measures.
+class NativeTrainer {
+ public:
+  NativeTrainer(const py::object& adapter, const py::dict& fields) {
+    const MonitorOptions options = OptionsFrom(fields);
+    RaiseIfError(Validate(options));
+    auto subject = std::make_unique<PythonSubject>(adapter, Batches(), Batches(), Batches());
+    trainer_ = WithoutGil([&] { return ProcessTrainer::Create(std::move(subject), options); });
+  }
+  // Waits for threads that need no interpreter, and leaves a forked child's copy as it is.
+  ~NativeTrainer() {
+    if (!process_.here() || PythonEnded()) {
+      new std::shared_ptr<ProcessTrainer>(std::move(trainer_));  // never destroyed
+      (void)worker_.release();
+      (void)server_.release();
+      return;
+    }
+    const py::gil_scoped_release released;
+    worker_.reset();
+    server_.reset();
+    trainer_.reset();
+  }
+  NativeTrainer(const NativeTrainer&) = delete;
+  NativeTrainer& operator=(const NativeTrainer&) = delete;
+
+  py::object Step() const {
+    return StepFunction([trainer = trainer_](const StepInfo& info) {
+      const StepLock lock;
+      trainer->OnStep(info);
+    });
+  }
+  void ServeFinish() {
+    const StepLock lock;
+    trainer_->ServeFinish();
+  }
+
+  void StartWorker(WorkerKeeper::Command command, double first_pause, double longest_pause) {
+    worker_ = WithoutGil([&] {
+      WorkerKeeper::Timing timing;
+      timing.first_pause = FromSeconds(first_pause);
+      timing.longest_pause = FromSeconds(longest_pause);
+      return WorkerKeeper::Start(
+          std::move(command), [this] { trainer_->WorkerEnded(); }, timing);
+    });
+  }
+  py::dict Worker() const {
+    const WorkerKeeper::State state =
+        worker_ == nullptr ? WorkerKeeper::State{.over = true} : worker_->state();
+    py::dict fields;
+    fields["process"] = state.process;
+    fields["restarts"] = state.restarts;
+    fields["end"] = state.end;
+    fields["over"] = state.over;
+    return fields;
+  }
+  // Without the lock.
+  void StopWorker(double timeout) {
+    if (worker_ != nullptr) worker_->Stop(FromSeconds(timeout));
+  }
+
+  // Without the lock. Starts a server beside the run, waits up to `timeout` for it, and returns why
+  // there is none; empty: it serves, or starts slowly.
+  std::string Serve(ServeOptions options, const std::string& run_dir, bool remove_run_dir,
+                    double timeout) {
+    // The newest status; used by the keeper's thread, then by this one if there is no keeper.
+    auto newest = std::make_shared<SharedServer::News>();
+    const auto tell = [this, newest] { trainer_->page().server.Write(*newest); };
+    const auto start = [&]() -> absl::Status {
+      PTQWATCH_RETURN_IF_ERROR(Validate(options));
+      PTQWATCH_ASSIGN_OR_RETURN(
+          server_,
+          ServerKeeper::Start(options, run_dir, remove_run_dir,
+                              {[=](const ServerStatus& status) {
+                                 *newest = {.status = status};
+                                 tell();
+                               },
+                               [=](const absl::Status& failure, const std::string& message) {
+                                 newest->message = message;
+                                 newest->failed = !failure.ok();
+                                 tell();
+                               }},
+                              {}));
+      const ServerStatus served = server_->WaitForHello(FromSeconds(timeout));
+      if (served.state == ServerState::kFailed) return absl::UnavailableError(served.reason);
+      return absl::OkStatus();
+    };
+    const absl::Status started = internal::Guard(start);
+    if (started.ok() || server_ != nullptr) return std::string(internal::Message(started));
+    const std::string reason(internal::Message(started));
+    *newest = {.status = {.state = ServerState::kFailed, .reason = reason},
+               .message = internal::StrCat("no server beside this run: ", reason,
+                                           "; to serve it: ptqwatch serve ", run_dir),
+               .failed = true};
+    internal::Log(Severity::kError, newest->message);
+    tell();
+    return reason;
+  }
+  ServerStatus Served() const { return server_ == nullptr ? ServerStatus() : server_->status(); }
+  void StopServer(double timeout) {
+    if (server_ != nullptr) server_->Stop(FromSeconds(timeout));
+  }
+
+  std::vector<LayoutRow> Layout() const {
+    std::vector<LayoutRow> rows;
+    for (const SharedTensor& tensor : trainer_->layout()) {
+      rows.emplace_back(tensor.name, tensor.sizes, static_cast<int>(tensor.dtype),
+                        tensor.is_parameter, tensor.offset);
+    }
+    return rows;
+  }
+  ProcessTrainer& trainer() { return *trainer_; }
+  bool here() const { return process_.here(); }
+
+ private:
+  const internal::ProcessMark process_;
+  std::shared_ptr<ProcessTrainer> trainer_;
+  std::unique_ptr<WorkerKeeper> worker_;
+  std::unique_ptr<ServerKeeper> server_;
+};
+
+std::unique_ptr<NativeWorker> OpenWorker(int memory, int wake, int trainer, pid_t process,
+                                         int64_t bytes, const std::vector<LayoutRow>& layout,
+                                         const std::string& replaces, double longest_silence) {
+  WorkerLink::Options options{.memory = memory,
+                              .wake = wake,
+                              .trainer = trainer,
+                              .process = process,
+                              .bytes = bytes,
+                              .layout = {},
+                              .replaces = replaces,
+                              .longest_silence = FromSeconds(longest_silence)};
+  for (const auto& [name, sizes, dtype, is_parameter, offset] : layout) {
+    options.layout.push_back(
+        {name, sizes, static_cast<at::ScalarType>(dtype), is_parameter, offset});
+  }
+  return std::make_unique<NativeWorker>(ValueOrRaise(WorkerLink::Open(options)));
+}
+
+void BindTrainer(py::module_& module) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  py::class_<NativeTrainer>(module, "ProcessTrainer")
+      .def(py::init<const py::object&, const py::dict&>(), py::arg("adapter"), py::arg("options"))
+      .def_property_readonly("step", &NativeTrainer::Step)
+      .def("serve_finish", &NativeTrainer::ServeFinish)
+      .def(
+          "start_worker",
+          [](NativeTrainer& self, const std::string& program,
+             const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+             const std::vector<int>& files, int final_status, double first_pause,
+             double longest_pause) {
+            self.StartWorker({program, arguments, environment, files, final_status}, first_pause,
+                             longest_pause);
+          },
+          py::arg("program"), py::arg("arguments"), py::arg("environment"), py::arg("files"),
+          py::arg("final_status"), py::arg("first_pause"), py::arg("longest_pause"))
+      .def("worker", &NativeTrainer::Worker)
+      .def("stop_worker", &NativeTrainer::StopWorker, Unlocked())
+      .def(
+          "serve",
+          [](NativeTrainer& self, const py::dict& options, const std::string& run_dir,
+             bool remove_run_dir, double timeout) {
+            const std::optional<ServeOptions> serve = OptionsFrom(options).serve;
+            const py::gil_scoped_release released;
+            return self.Serve(serve.value_or(ServeOptions()), run_dir, remove_run_dir, timeout);
+          },
+          py::arg("options"), py::arg("run_dir"), py::arg("remove_run_dir"), py::arg("timeout"))
+      .def("served",
+           [](const NativeTrainer& self) {
+             const ServerStatus served = self.Served();
+             py::dict fields;
+             fields["state"] = std::string(ToString(served.state));
+             fields["metrics"] = served.metrics;
+             fields["grpc"] = served.grpc;
+             fields["restarts"] = served.restarts;
+             fields["reason"] = served.reason;
+             return fields;
+           })
+      .def("stop_server", &NativeTrainer::StopServer, Unlocked())
+      .def_property_readonly("here", &NativeTrainer::here)
+      .def_property_readonly("layout", &NativeTrainer::Layout)
+      .def_property_readonly("bytes", [](NativeTrainer& self) { return self.trainer().bytes(); })
+      .def_property_readonly(
+          "address",
+          [](NativeTrainer& self) { return reinterpret_cast<uintptr_t>(&self.trainer().page()); })
+      .def_property_readonly("file", [](NativeTrainer& self) { return self.trainer().file(); })
+      .def_property_readonly("wake", [](NativeTrainer& self) { return self.trainer().wake(); })
+      .def_property_readonly("last_step",
+                             [](NativeTrainer& self) { return self.trainer().last_step(); })
+      .def_property_readonly("ignored",
+                             [](NativeTrainer& self) { return self.trainer().ignored(); });
+}
+
+}  // namespace
+
+void NativeWorker::Run() {
+  switch (link_->Run()) {
+    case WorkerLink::End::kStopped:
+      return;
+    case WorkerLink::End::kTrainerGone:
+      _exit(EXIT_SUCCESS);
+    case WorkerLink::End::kSilent:
+      internal::Log(Severity::kError, "the losses function does not return; this process ends");
+      _exit(kSilentStatus);
+  }
+}
+
+void BindProcess(py::module_& module) {
+  using Unlocked = py::call_guard<py::gil_scoped_release>;
+  BindTrainer(module);
+  py::class_<NativeWorker>(module, "WorkerLink")
+      .def(py::init(&OpenWorker), py::arg("memory"), py::arg("wake"), py::arg("trainer"),
+           py::arg("process"), py::arg("bytes"), py::arg("layout"), py::arg("replaces"),
+           py::arg("longest_silence"))
+      .def("run", &NativeWorker::Run, Unlocked())
+      .def("stop", &NativeWorker::Stop, Unlocked())
+      .def("drop", &NativeWorker::Drop)
+      .def("wait_until_read", &NativeWorker::WaitUntilRead, Unlocked());
+  module.attr("SILENT_STATUS") = kSilentStatus;
+  module.def("why_another_serves", &internal::WhyAnotherServes);
+  module.def("make_served_directory", [] { return ValueOrRaise(internal::MakeServedDirectory()); });
+}
 
 }  // namespace ptqwatch::python

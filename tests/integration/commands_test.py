@@ -74,6 +74,7 @@ ELSEWHERE = {
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
     "tests/gates/build_files": "gate.build_files",
+    "tests/python/run": "python.quantize",
     "tests/faults/server_killed_test.py": "faults.ServerKilled",
     "tests/gates/kernels": "gate.kernels",
     "tests/gates/packages": "gate.packages",
@@ -85,6 +86,7 @@ NEEDS_MORE = {
     "tests/cuda/pack": "a build of its own",
     "tests/cuda/run": "a GPU",
     "tests/fuzz/run": "an hour",
+    "tests/benchmarks/python_step.py": "the Python package in PYTHONPATH",
     "grpcurl": "not a program of ours", "curl": "not a program of ours", "head": "not a program of ours",
 }
 KNOWN = {**FAST, **SLOW, **ELSEWHERE, **NEEDS_MORE}

@@ -1,0 +1,49 @@
+"""An optimizer's rule and state, for the distance to the edge of stability (OptimizerView)."""
+
+import torch
+
+
+def view_of(optimizer, tensors):
+    """A dict of OptimizerView's fields, or None for a rule that the library does not know.
+
+    `tensors` are the model's, as named_tensors lists them. Parameters are matched by identity. Copies no tensor.
+    """
+    while not isinstance(optimizer, torch.optim.Optimizer) or hasattr(optimizer, "optimizer"):
+        if not hasattr(optimizer, "optimizer"):
+            return None
+        optimizer = optimizer.optimizer  # accelerate's, for example
+    kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
+    kind = kinds.get(type(optimizer))
+    if kind is None:
+        return None
+    if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
+        kind = "adamw"
+    names = {}
+    for name, tensor, is_parameter in tensors:
+        if is_parameter:
+            names.setdefault(id(tensor), name)
+    rules, parameters = [], []
+    for group in optimizer.param_groups:
+        known = [tensor for tensor in group["params"] if id(tensor) in names]
+        if known:
+            rules.append(_rule_of(group))
+        parameters += [_parameter_of(names[id(tensor)], group, optimizer.state.get(tensor, {})) for tensor in known]
+    unavailable = ""
+    if any(rule != rules[0] for rule in rules):
+        unavailable = "the optimizer's parameter groups differ in more than learning rate and weight decay"
+    elif any(group.get("maximize") for group in optimizer.param_groups):
+        unavailable = "the optimizer maximises"
+    rule = rules[0] if rules else _rule_of({})
+    return {"kind": kind, "unavailable": unavailable, "parameters": parameters, **rule}
+
+
+def _rule_of(group):
+    beta1, beta2 = group.get("betas", (0.9, 0.999))
+    return {"momentum": float(group.get("momentum", 0)), "dampening": float(group.get("dampening", 0)),
+            "nesterov": bool(group.get("nesterov", False)), "beta1": float(beta1), "beta2": float(beta2),
+            "epsilon": float(group.get("eps", 1e-8))}
+
+
+def _parameter_of(name, group, state):
+    moment = state.get("max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq")
+    return name, float(group["lr"]), float(group.get("weight_decay", 0)), int(state.get("step", 0)), moment

@@ -1,0 +1,106 @@
+"""What a worker needs to make the model and call its losses function, as bytes.
+
+Functions and classes go by the name under which they can be imported. Those of the trainer's main script are found by importing
+that script in the worker, as multiprocessing does, so its training loop must be under `if __name__ == "__main__":`. Weights are
+left out: they come from the shared memory.
+"""
+
+import io
+import os
+import pickle
+import sys
+from multiprocessing import spawn
+
+import torch
+
+from ptqwatch._subject import named_tensors
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out a model's weights."""
+
+    def __init__(self, file, weights):
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self._places = {id(tensor): place for place, tensor in enumerate(weights)}
+
+    def persistent_id(self, value):
+        if not isinstance(value, torch.Tensor) or id(value) not in self._places:
+            return None
+        kind = "parameter" if isinstance(value, torch.nn.Parameter) else "tensor"
+        return kind, self._places[id(value)], tuple(value.shape), str(value.dtype).removeprefix("torch."), value.requires_grad
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes other weights of the same shapes, on the CPU."""
+
+    def __init__(self, file):
+        super().__init__(file)
+        self._made = {}
+
+    def persistent_load(self, identity):
+        kind, place, shape, dtype, requires_grad = identity
+        if place not in self._made:
+            tensor = torch.zeros(shape, dtype=getattr(torch, dtype))
+            self._made[place] = torch.nn.Parameter(tensor, requires_grad) if kind == "parameter" else tensor
+        return self._made[place]
+
+
+def _dumps(name, value, cloudpickle, weights=()):
+    file = io.BytesIO()
+    try:
+        if cloudpickle:
+            import cloudpickle as by_value
+
+            by_value.dump(value, file)
+        else:
+            _Pickler(file, weights).dump(value)
+    except Exception as error:  # whatever an object's own __reduce__ raises
+        raise ValueError(
+            f"{name} = {value if name != 'model' else type(value).__name__!r}: the monitor's process cannot import it: {error}. "
+            "Define it in a module or at the top level of the script, or pass 'module:function'; in a notebook, pass "
+            "worker={'cloudpickle': True}; or use mode='thread'") from error
+    data = file.getvalue()
+    if b"__main__" in data and not cloudpickle and not _main_script():
+        raise ValueError(
+            f"{name} = {value if name != 'model' else type(value).__name__!r} is defined in __main__, which is no file that the "
+            "monitor's process could import: define it in a module, pass worker={'cloudpickle': True}, or use mode='thread'")
+    return data
+
+
+def _main_script():
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    return getattr(main, "__spec__", None) is not None or (path is not None and os.path.exists(path))
+
+
+def pack(model, build, losses, structure, cloudpickle=False):
+    """The bytes for `unpack`, and whether they need the main script. ValueError, naming the argument, for what cannot be
+    imported."""
+    parts = {"losses": _dumps("losses", losses, cloudpickle), "structure": _dumps("probe", structure, cloudpickle)}
+    if build is not None:
+        parts["build"] = _dumps("build", build, cloudpickle)
+    else:
+        parts["model"] = _dumps("model", model, cloudpickle, [tensor for _, tensor, _ in named_tensors(model)])
+    return parts, not cloudpickle and any(b"__main__" in part for part in parts.values())
+
+
+def surroundings(needs_main):
+    """The trainer's working directory, module path, arguments and main script."""
+    data = spawn.get_preparation_data("ptqwatch.worker")
+    keep = ["sys_path", "sys_argv", "dir", "orig_dir"]
+    if needs_main:
+        keep += ["init_main_from_name", "init_main_from_path"]
+    return {key: data[key] for key in keep if key in data}
+
+
+def enter(data):
+    """Makes this process's surroundings those of the trainer."""
+    spawn.prepare(data)
+
+
+def unpack(parts):
+    """(build, losses, structure) of what was packed. Raises what importing raises."""
+    losses, structure = pickle.loads(parts["losses"]), pickle.loads(parts["structure"])
+    if "build" in parts:
+        return pickle.loads(parts["build"]), losses, structure
+    return (lambda: _Unpickler(io.BytesIO(parts["model"])).load()), losses, structure

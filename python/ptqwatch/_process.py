@@ -1,0 +1,346 @@
+"""The monitor in a process of its own: the trainer's side.
+
+The step call copies due snapshots into memory that a worker process shares (python -m ptqwatch.worker). The worker makes the model
+and the losses function from their names and runs the library's monitor on that memory. Nothing here waits for the worker but
+watch(), finish() and stop(), which say so.
+"""
+
+import atexit
+import contextlib
+import logging
+import mmap
+import os
+import pickle
+import shutil
+import sys
+import time
+import weakref
+
+import torch
+
+from ptqwatch import _channel, _native, _package
+
+_log = logging.getLogger("ptqwatch")
+_monitors: "weakref.WeakSet[ProcessMonitor]" = weakref.WeakSet()
+
+# Exit status of a worker whose successor would fail in the same way.
+FAILED_STATUS = 78
+# Set in a worker, where no other monitor is made.
+in_worker = False
+
+_WORKER_DEFAULTS = {
+    "start_timeout": 120.0,
+    "longest_silence": 1800.0,
+    "cloudpickle": False,
+    "first_pause": 1.0,
+    "longest_pause": 60.0,
+}
+
+
+class ProcessMonitor:
+    """Watches one model from a process of its own. watch() makes it. Monitor documents the members.
+
+    worker    settings of the process: `start_timeout`, seconds that watch() waits until the worker measures (then training goes on
+              without it); `longest_silence`, seconds without a sign of life from the losses function after which the worker is
+              replaced; `cloudpickle`, whether functions go to the worker by value; `first_pause` and `longest_pause`, seconds
+              until a worker that ended is started again, doubled each time
+    """
+
+    def __init__(self, adapter, build, losses, probe, calibration, curvature, options, worker=None):
+        if in_worker:
+            raise RuntimeError(
+                "ptqwatch.watch() was called while the monitor's process imported the training script: put what trains under "
+                "`if __name__ == '__main__':`, or pass build and losses as 'module:function' of another module")
+        self._pid = os.getpid()
+        self._settings = _settings(worker)
+        self._failure = ""
+        self._native = None
+        self._end = None
+        self._ready = {}
+        self._answers = {}
+        self._report = None
+        self._number = 0
+        self._stopped = False
+        self._temporary = ""  # the run directory, if only the server reads it
+        self.step = _ignore
+        if os.environ.get("PTQWATCH_DISABLE", "0") not in ("", "0"):
+            self._failure = "disabled by PTQWATCH_DISABLE"
+            return
+        strict = options.get("on_failure") == "error"
+        try:
+            self._start(adapter, build, losses, probe, calibration, curvature, dict(options))
+        except Exception as error:
+            self.stop(0)
+            if self._temporary:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+            if strict:
+                raise
+            self._failure = str(error)
+        if self._failure:
+            self.step = _ignore
+            if strict:
+                self.stop()
+                raise RuntimeError(self._failure)
+            _log.error("nothing is measured: %s", self._failure)
+
+    def _start(self, adapter, build, losses, probe, calibration, curvature, options):
+        given = {"optimizer": adapter._optimizer, "train_step": adapter._train_step,
+                 **{name: options.pop(name, None) for name in ("on_alert", "copy_beside_training")}}
+        for name, value in given.items():
+            if value:
+                _log.warning("%s has no effect with mode='process'", name)
+        serve = options.pop("serve", None)
+        why = _native.why_another_serves()
+        if serve and why:
+            _log.info("no server beside this process: %s; only local rank 0 starts one", why)
+            serve = None
+        if serve and not options.get("run_dir"):
+            options["run_dir"] = self._temporary = _native.make_served_directory()
+        if options.get("run_dir"):
+            options["run_dir"] = os.path.abspath(options["run_dir"])
+        options.setdefault("training_threads", torch.get_num_threads())
+        # Pickled first: a mistake in a name costs nothing then.
+        parts, needs_main = _package.pack(adapter.model, build, losses, adapter._structure, self._settings["cloudpickle"])
+        self._native = _native.ProcessTrainer(adapter, options)
+        self._pin()
+        content = pickle.dumps({
+            "surroundings": _package.surroundings(needs_main),
+            "parts": parts,
+            "batches": [probe, calibration, curvature],
+            "options": options,
+            "layout": self._native.layout,
+            "bytes": self._native.bytes,
+            "longest_silence": self._settings["longest_silence"],
+        })
+        self._start_worker(content)
+        _monitors.add(self)
+        if not self._await_ready(time.monotonic() + self._settings["start_timeout"]):
+            worker = self._native.worker()
+            if worker["over"]:
+                raise RuntimeError(self._failure or f"the monitor's process ended ({worker['end']})")
+            _log.warning("the monitor's process is not ready after %g s; training starts without it",
+                         self._settings["start_timeout"])
+        if not self._failure:
+            self.step = self._native.step  # without a call in between, which would double its time
+        if serve and options.get("run_dir"):
+            self._native.serve({"serve": serve}, options["run_dir"], bool(self._temporary), 5.0)
+
+    def _start_worker(self, content):
+        self._end, worker_end = _channel.pair()
+        config = os.memfd_create("ptqwatch-config", os.MFD_CLOEXEC)
+        os.truncate(config, len(content))
+        with mmap.mmap(config, len(content)) as memory:
+            memory[:] = content
+        files = [self._native.file, self._native.wake, worker_end.fileno(), config]
+        with contextlib.suppress(OSError):
+            trainer = os.pidfd_open(os.getpid())
+            files.append(trainer)
+        self._kept = [worker_end, *map(_Descriptor, files[3:])]  # a restarted worker gets the same ones
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        environment = {**os.environb, b"OMP_NUM_THREADS": b"1", b"MKL_NUM_THREADS": b"1", b"PYTHONPATH": os.fsencode(path)}
+        # -P: the working directory is no place for modules, unless the trainer's path says so.
+        arguments = [*_interpreter_flags(), "-P", "-m", "ptqwatch.worker", str(os.getpid())]
+        self._native.start_worker(sys.executable, arguments, [name + b"=" + value for name, value in environment.items()], files,
+                                  FAILED_STATUS, self._settings["first_pause"], self._settings["longest_pause"])
+
+    def _pin(self):
+        # So that copies from a GPU run at the bus's speed. Without it they are only slower.
+        if torch.cuda.is_initialized():
+            error = torch.cuda.cudart().cudaHostRegister(self._native.address, self._native.bytes, 0)
+            if int(error) != 0:
+                _log.info("the snapshots' memory is not pinned (CUDA error %d)", int(error))
+
+    def _drain(self):
+        for message in _channel.receive(self._end):
+            if "ready" in message:
+                self._ready = message
+                self._failure = message["failure"]
+            elif "report" in message:
+                self._report = message["report"]
+            elif "answer" in message:
+                self._answers[message["answer"]] = message
+
+    def _await_ready(self, until):
+        """Waits until the running worker is ready or has failed. Whether it is ready."""
+        while True:
+            self._drain()
+            worker = self._native.worker()
+            if self._ready and self._ready["ready"] == worker["process"]:
+                return True
+            if worker["over"] or time.monotonic() >= until:
+                self._drain()
+                return False
+            _channel.wait(self._end, min(0.05, max(0.0, until - time.monotonic())))
+
+    def _ask(self, what, until, **arguments):
+        """The worker's answer, or None if there is none before `until`, or the worker ends."""
+        if not self._ready:
+            return None
+        self._number += 1
+        number, worker = self._number, self._ready["ready"]
+        if not _channel.send(self._end, {"do": what, "number": number, "worker": worker, **arguments}):
+            return None
+        try:
+            while True:
+                self._native.serve_finish()
+                self._drain()
+                if number in self._answers:
+                    return self._answers.pop(number)
+                if self._native.worker()["process"] != worker or time.monotonic() >= until:
+                    return None
+                _channel.wait(self._end, 0.005)
+        except BaseException:
+            _channel.send(self._end, {"do": "cancel", "number": number, "worker": worker})
+            raise
+
+    @property
+    def _inert(self):
+        return self._native is None or self._stopped or os.getpid() != self._pid
+
+    def before_update(self):
+        """Does nothing: the weights are copied inside `step`."""
+
+    def finish(self, timeout=60.0):
+        """Waits without the interpreter's lock. If the worker ends meanwhile, waits for the next one."""
+        if self._inert or self._failure:
+            reason = self._failure or "the monitor has stopped"
+        else:
+            reason = self._finish(time.monotonic() + timeout)
+        if reason:
+            _log.warning("not everything was measured: %s", reason)
+        return not reason
+
+    def _finish(self, deadline):
+        reason = "the monitor's process is not ready"
+        while self._await_ready(deadline) and not self._failure:
+            left = max(0.0, deadline - time.monotonic())
+            # The worker ends its own wait at the deadline and then answers.
+            answer = self._ask("finish", deadline + 2, timeout=left)
+            if answer is not None:
+                self._drain()
+                return answer["reason"]
+            reason = f"the monitor's process ended or did not answer within {left:.3g} s"
+            if time.monotonic() >= deadline:
+                break
+        return self._failure or reason
+
+    def stop(self, timeout=2.0):
+        """Ends the worker, which is killed after `timeout` seconds."""
+        if self._inert:
+            return True
+        self._stopped = True
+        self.step = _ignore
+        self._native.stop_server(0.2)
+        asked = self._ready and _channel.send(
+            self._end, {"do": "stop", "number": 0, "worker": self._ready["ready"], "timeout": 0.8 * timeout})
+        self._native.stop_worker(timeout if asked else 0)
+        if self._end is not None:
+            self._drain()
+        self._unpin()
+        in_time = self._native.worker()["end"] != "signal 9"
+        if not in_time and asked:
+            _log.warning("the monitor did not stop within %g s; its process was killed", timeout)
+        return in_time or not asked
+
+    def _unpin(self):
+        if torch.cuda.is_initialized():
+            torch.cuda.cudart().cudaHostUnregister(self._native.address)
+
+    def describe(self):
+        """As of the newest worker's start."""
+        if self._failure or self._native is None:
+            return f"nothing is measured: {self._failure}\n"
+        self._refresh()
+        return self._ready.get("description", "the monitor's process is not ready\n")
+
+    def latest(self):
+        """The newest report that the worker has sent. Never waits."""
+        self._refresh()
+        return self._report
+
+    def status(self, timeout=5.0):
+        """Asks the worker, for at most `timeout` seconds. `process` has the worker's `process` (0: none), its `restarts` and the
+        `end` of the one before; `ignored` steps found no room, because the worker did not read. Without an answer there is no more.
+        """
+        if self._native is None:
+            return {"health": "inert", "health_reason": self._failure}
+        worker = self._native.worker()
+        answer = None if self._inert else self._ask("status", time.monotonic() + timeout)
+        status = {} if answer is None else answer["status"]
+        return {**status, "process": {**worker, "ignored": self._native.ignored}, "server": self.served}
+
+    @property
+    def served(self):
+        """The server beside the run."""
+        return {"state": "none"} if self._native is None else self._native.served()
+
+    @property
+    def failure(self):
+        """Why nothing is measured; empty if the monitor measures."""
+        self._refresh()
+        return self._failure
+
+    def _refresh(self):
+        if not self._inert and self._end is not None:
+            self._drain()
+
+    @contextlib.contextmanager
+    def idle(self):
+        """Tells the worker, without waiting for it."""
+        self._tell_idle(1)
+        try:
+            yield
+        finally:
+            self._tell_idle(-1)
+
+    def _tell_idle(self, change):
+        self._refresh()
+        if not self._inert and self._ready:
+            _channel.send(self._end, {"do": "idle", "number": 0, "worker": self._ready["ready"], "change": change})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, traceback):
+        if kind is None:
+            self.finish()
+        self.stop()
+
+
+class _Descriptor:
+    """Closes a descriptor at its end."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __del__(self):
+        with contextlib.suppress(OSError):
+            os.close(self.file)
+
+
+def _settings(worker):
+    if worker is not None and not isinstance(worker, dict):
+        raise TypeError(f"worker = {worker!r}: must be a dict of {', '.join(_WORKER_DEFAULTS)}")
+    for name, value in (worker or {}).items():
+        if name not in _WORKER_DEFAULTS:
+            raise TypeError(f"worker has no setting {name!r}; known: {', '.join(_WORKER_DEFAULTS)}")
+        kind = bool if name == "cloudpickle" else (int, float)
+        if not isinstance(value, kind) or (name != "cloudpickle" and not value >= 0):
+            raise ValueError(f"worker[{name!r}] = {value!r}: must be {'a bool' if name == 'cloudpickle' else 'seconds, 0 or more'}")
+    return {**_WORKER_DEFAULTS, **(worker or {})}
+
+
+def _interpreter_flags():
+    import subprocess
+
+    return subprocess._args_from_interpreter_flags()  # as multiprocessing passes them on
+
+
+def _ignore(step, lr, tokens=None, loss=None):
+    pass
+
+
+@atexit.register
+def _end():
+    for monitor in list(_monitors):
+        monitor.stop()

@@ -1,0 +1,201 @@
+"""The model under test, as the compiled part calls it (PythonSubject)."""
+
+import copy
+import importlib
+import random
+import sys
+from typing import NamedTuple
+
+import torch
+
+# Parts of parameter names that wrappers add.
+_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+
+
+class CooldownStep(NamedTuple):
+    """One optimizer step of a simulated learning-rate decay."""
+
+    index: int  #: 0, 1, ... in this decay; at 0 the optimizer's state starts afresh
+    steps: int  #: of this decay
+    learning_rate: float
+    batch: int  #: seed for the step's batch
+
+
+def unwrap(model):
+    """The module inside DistributedDataParallel, DataParallel, torch.compile and DeepSpeed's engine."""
+    while True:
+        if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+            model = model._orig_mod
+        elif isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            model = model.module
+        elif type(model).__name__ == "DeepSpeedEngine":
+            model = model.module
+        else:
+            return model
+
+
+def named_tensors(module):
+    """Parameters and buffers as (name, tensor, is_parameter), tied ones under each name, without the names of wrappers."""
+    tensors = [(name, value, True) for name, value in module.named_parameters(remove_duplicate=False)]
+    tensors += [(name, value, False) for name, value in module.named_buffers(remove_duplicate=False)]
+    for wrapper in _WRAPPERS:
+        tensors = [(name.replace(wrapper, ""), *rest) for name, *rest in tensors]
+    return tensors
+
+
+def refusal_of(model):
+    """Why this model cannot be watched in its process; empty if it can."""
+    instead = "its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
+    for name, module in model.named_modules():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            return f"module '{name}' is sharded over ranks (FullyShardedDataParallel); {instead}"
+    for name, value, is_parameter in named_tensors(model):
+        kind = "parameter" if is_parameter else "buffer"
+        if type(value).__name__ == "DTensor":
+            return f"{kind} '{name}' is a DTensor, which is sharded over ranks; {instead}"
+        if hasattr(value, "ds_id"):
+            return f"{kind} '{name}' is sharded over ranks (DeepSpeed ZeRO-3); {instead}"
+        if value.is_meta:
+            return f"{kind} '{name}' is on the meta device and has no values; {instead}"
+        if is_parameter and value.numel() == 0:
+            return f"{kind} '{name}' has size 0: sharded or not initialised; {instead}"
+        if torch.utils._python_dispatch.is_traceable_wrapper_subclass(value):
+            return f"{kind} '{name}' is a {type(value).__name__}, not a plain tensor; {instead}"
+    return ""
+
+
+def resolve(function, argument):
+    """A callable, or the one that "module:function" names. ValueError or ImportError, naming `argument`, if there is none."""
+    if callable(function):
+        return function
+    module, colon, name = function.partition(":") if isinstance(function, str) else ("", "", "")
+    if not (module and colon and name):
+        raise ValueError(f"{argument} = {function!r}: must be a callable or 'module:function'")
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"{argument} = {function!r}: {error}") from error
+    return found
+
+
+class _OtherGenerators:
+    """The generators of `random` and `numpy.random`, whose numbers training may use. Torch's are guarded by the library."""
+
+    def __init__(self):
+        self._random = random.getstate()
+        self._numpy = sys.modules.get("numpy.random")
+        self._legacy = self._numpy and self._numpy.get_state()
+
+    def restore(self):
+        """Puts both back as they were. Returns whether either was used."""
+        used = random.getstate() != self._random
+        random.setstate(self._random)
+        if self._numpy is not None:
+            now = self._numpy.get_state()
+            used = used or now[2:] != self._legacy[2:] or bool((now[1] != self._legacy[1]).any())
+            self._numpy.set_state(self._legacy)
+        return used
+
+
+class ModelAdapter:
+    """A torch.nn.Module, its replica and its losses function.
+
+    Exceptions reach the compiled part, which turns them into a status. Until `created` is called, the trainer waits, and the
+    losses function is checked for random numbers that training would draw.
+    """
+
+    def __init__(self, model, build, losses, structure, optimizer=None, train_step=None):
+        self.model = unwrap(model)
+        self.refusal = refusal_of(self.model)
+        self.can_train = train_step is not None
+        self._build = build
+        self._losses = losses
+        self._structure = structure
+        self._optimizer = optimizer
+        self._train_step = train_step
+        self._checking = True
+        self.replica = None
+
+    def created(self):
+        """The trainer goes on."""
+        self._checking = False
+
+    def live(self):
+        """The trainer's tensors."""
+        return named_tensors(self.model)
+
+    def build(self):
+        """Makes the replica: by `build`, or as a copy of the model."""
+        self._losses = resolve(self._losses, "losses")
+        generators = _OtherGenerators()
+        try:
+            replica = copy.deepcopy(self.model) if self._build is None else resolve(self._build, "build")()
+        finally:
+            generators.restore()
+        if not isinstance(replica, torch.nn.Module):
+            raise TypeError(f"build returned an object of type {type(replica).__name__}, not a torch.nn.Module")
+        replica = unwrap(replica)
+        if replica is self.model:
+            raise ValueError("build returned the live model itself; it must make another one")
+        self.replica = _without_compiled_parts(replica).eval()
+        return named_tensors(self.replica)
+
+    def losses(self, tensors):
+        """Losses of the replica: (values, weights, logits, correct, part that was left in training mode)."""
+        generators = _OtherGenerators() if self._checking else None
+        result = self._losses(self.replica, self._structure.batch(tensors))
+        if generators is not None and generators.restore():
+            raise RuntimeError("losses draws from Python's or NumPy's global generator; that would change the training run")
+        return (*_loss_values(result), self._part_in_training())
+
+    def _part_in_training(self):
+        for name, module in self.replica.named_modules():
+            if module.training:
+                return f"'{name}' ({type(module).__name__})" if name else f"the replica ({type(module).__name__})"
+        return ""
+
+    def optimizer(self):
+        """The optimizer's rule and state, or None."""
+        from ptqwatch._optimizer import view_of
+
+        return None if self._optimizer is None else view_of(self._optimizer, self.live())
+
+    def train(self, index, steps, learning_rate, batch):
+        """Makes one optimizer step of the replica by `train_step`."""
+        self.replica.train()
+        try:
+            resolve(self._train_step, "train_step")(self.replica, CooldownStep(index, steps, learning_rate, batch))
+        finally:
+            self.replica.eval()
+
+
+def _without_compiled_parts(module):
+    # Compiled code hides products from the capture, and has no second derivative.
+    for part in module.modules():
+        part._compiled_call_impl = None
+        for name, child in part._modules.items():
+            if child is not None:
+                part._modules[name] = unwrap(child)
+    return module
+
+
+def _loss_values(result):
+    if isinstance(result, dict):
+        known = ("values", "weights", "logits", "correct")
+        for key in result:
+            if key not in known:
+                raise TypeError(f"losses returned a dict with the key {key!r}; known: {', '.join(known)}")
+        parts = [result.get(key) for key in known]
+    elif isinstance(result, tuple):
+        if len(result) != 2:
+            raise TypeError(f"losses returned a tuple of {len(result)}; it must be (values, weights)")
+        parts = [*result, None, None]
+    else:
+        parts = [result, None, None, None]
+    for part in parts:
+        if not isinstance(part, torch.Tensor) and not (part is None and part is not parts[0]):
+            raise TypeError(f"losses returned an object of type {type(part).__name__}; it must return a tensor of losses in nats, "
+                            "(values, weights), or a dict of values, weights, logits and correct")
+    return parts

@@ -1,0 +1,40 @@
+#ifndef PTQWATCH_PYTHON_NATIVE_WORKER_H_
+#define PTQWATCH_PYTHON_NATIVE_WORKER_H_
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "monitor/worker_link.h"
+#include "ptqwatch/subject.h"
+
+namespace ptqwatch::python {
+
+/// Exit status of a worker whose losses function does not return.
+inline constexpr int kSilentStatus = 75;
+
+/// The worker's link to its trainer, as Python sees it. Its methods are called without the
+/// interpreter's lock.
+class NativeWorker {
+ public:
+  explicit NativeWorker(std::unique_ptr<internal::WorkerLink> link) : link_(std::move(link)) {}
+
+  /// Passes on steps until Stop. Ends the process if the trainer ends, or if the losses function
+  /// does not return.
+  void Run();
+  void Stop() { link_->Stop(); }
+  void Drop() { link_->Drop(); }
+  void WaitUntilRead(double seconds) {
+    link_->WaitUntilRead(std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds)));
+  }
+  std::unique_ptr<Subject> Subjected(std::unique_ptr<Subject> model) {
+    return link_->Subjected(std::move(model));
+  }
+
+ private:
+  const std::unique_ptr<internal::WorkerLink> link_;
+};
+
+}  // namespace ptqwatch::python
+
+#endif  // PTQWATCH_PYTHON_NATIVE_WORKER_H_

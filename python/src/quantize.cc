@@ -1,0 +1,166 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engines.h"
+#include "errors.h"
+#include "ptqwatch/offline/quantize_model.h"
+#include "ptqwatch/quantizer.h"
+#include "python_subject.h"
+#include "quantizer_spec.h"
+#include "tensors.h"
+
+namespace ptqwatch::python {
+namespace {
+
+MatrixView ViewOf(const at::Tensor& matrix) {
+  TORCH_CHECK(matrix.dim() == 2 && matrix.scalar_type() == at::kFloat && matrix.is_cpu() &&
+                  matrix.is_contiguous(),
+              "expected a contiguous float32 matrix on the CPU");
+  return {matrix.const_data_ptr<float>(), matrix.size(0), matrix.size(1)};
+}
+
+ExecutionContext ContextWith(int threads) {
+  ExecutionContext context;
+  context.threads = threads;
+  return context;
+}
+
+py::object PartsOrNone(const std::optional<RoundingErrorParts>& parts) {
+  if (!parts) return py::none();
+  py::dict fields;
+  fields["dead_zone"] = parts->dead_zone;
+  fields["grid_noise"] = parts->grid_noise;
+  fields["scale_bias"] = parts->scale_bias;
+  return fields;
+}
+
+/// The fields of a QuantizedWeight for its dataclass in Python. An empty vector becomes None.
+py::dict FieldsOf(QuantizedWeight&& weight, const QuantizerSpec& spec, int64_t rows, int64_t cols) {
+  const auto grid = [&](std::vector<float>&& values) {
+    if (values.empty()) return py::object(py::none());
+    const auto size = static_cast<int64_t>(values.size());
+    // NF4's blocks cross rows.
+    return spec.method == QuantizationMethod::kNf4
+               ? TensorOrNone(std::move(values), {size})
+               : TensorOrNone(std::move(values), {rows, size / rows});
+  };
+  const auto list = [](auto&& values) {
+    const auto size = static_cast<int64_t>(values.size());
+    return TensorOrNone(std::move(values), {size});
+  };
+  py::dict fields;
+  fields["quantizer"] = Describe(spec);
+  fields["status"] = std::string(ToString(weight.status));
+  fields["status_detail"] = std::move(weight.status_detail);
+  fields["dequantized"] = TensorOrNone(std::move(weight.dequantized), {rows, cols});
+  fields["codes"] = TensorOrNone(std::move(weight.codes), {rows, cols});
+  fields["scale"] = grid(std::move(weight.scale));
+  fields["zero"] = grid(std::move(weight.zero));
+  fields["tensor_scale"] = weight.tensor_scale;
+  fields["order"] = list(std::move(weight.order));
+  fields["damp"] = weight.damp;
+  fields["damp_value"] = weight.damp_value;
+  fields["loss"] = weight.loss;
+  fields["loss_damped"] = weight.loss_damped;
+  fields["rtn_loss"] = weight.rtn_loss;
+  fields["output_energy"] = weight.output_energy;
+  fields["error_parts"] = PartsOrNone(weight.error_parts);
+  fields["dead_columns"] = weight.dead_columns;
+  fields["duplicate_columns"] = weight.duplicate_columns;
+  fields["channel_scale"] = list(std::move(weight.channel_scale));
+  fields["channel_scale_ratio"] = weight.channel_scale_ratio;
+  fields["search_losses"] = list(std::move(weight.search_losses));
+  fields["clipped_groups"] = weight.clipped_groups;
+  fields["outlier_columns"] = list(std::move(weight.outlier_columns));
+  return fields;
+}
+
+py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, const py::dict& spec,
+                        int threads) {
+  const QuantizerSpec quantizer = QuantizerSpecFrom(spec);
+  const MatrixView view = ViewOf(weight);
+  QuantizedWeight result =
+      WithoutGil([&] { return Quantize(view, gram, quantizer, ContextWith(threads)); });
+  return FieldsOf(std::move(result), quantizer, view.rows, view.cols);
+}
+
+py::dict FieldsOf(QuantizedLayer&& layer) {
+  py::dict fields;
+  fields["name"] = std::move(layer.name);
+  fields["shape"] = py::tuple(py::cast(layer.shape));
+  fields["transposed"] = layer.transposed;
+  fields["tokens"] = layer.tokens;
+  fields["skipped_rows"] = layer.skipped_rows;
+  fields["matrix"] = FieldsOf(std::move(layer.weight), layer.spec, layer.outputs, layer.inputs);
+  return fields;
+}
+
+py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& options,
+                            int threads) {
+  ModelQuantization result =
+      WithoutGil([&] { return QuantizeModel(subject, options, ContextWith(threads)); });
+  py::list quantized;
+  for (QuantizedLayer& layer : result.layers) quantized.append(FieldsOf(std::move(layer)));
+  py::dict skipped;
+  for (const SkippedLayer& layer : result.skipped) skipped[py::str(layer.name)] = layer.reason;
+  py::dict fields;
+  fields["quantizer"] = Describe(options.spec);
+  fields["layers"] = std::move(quantized);
+  fields["skipped"] = std::move(skipped);
+  fields["parameters"] = result.parameters;
+  fields["covered_parameters"] = result.covered_parameters;
+  return fields;
+}
+
+}  // namespace
+
+void BindQuantize(py::module_& module) {
+  using Gram = GramStatistics;
+  py::class_<Gram, std::shared_ptr<Gram>>(module, "Gram")
+      .def_readonly("inputs", &Gram::inputs)
+      .def_readonly("tokens", &Gram::tokens)
+      .def_readonly("skipped_rows", &Gram::skipped_rows)
+      .def_property_readonly("sum", [](const std::shared_ptr<Gram>& gram) {
+        return SharedTensor(gram->sum, {gram->inputs, gram->inputs}, gram);
+      });
+  py::class_<GramAccumulator>(module, "GramAccumulator")
+      .def(py::init<int64_t>())
+      .def("add",
+           [](GramAccumulator& gram, const at::Tensor& rows, int threads) {
+             const MatrixView view = ViewOf(rows);
+             const absl::Status added = [&] {
+               const py::gil_scoped_release released;
+               return gram.Add(view, ContextWith(threads));
+             }();
+             RaiseIfError(added);
+           })
+      .def("take", [](GramAccumulator& gram) { return std::make_shared<Gram>(gram.Take()); });
+  module.def("quantize", &QuantizeMatrix, py::arg("weight"), py::arg("gram").none(true),
+             py::arg("spec"), py::arg("threads"));
+  module.def(
+      "quantize_model",
+      [](const py::object& adapter, const std::vector<std::vector<at::Tensor>>& batches,
+         const py::object& quantizer,
+         const std::vector<std::pair<std::string, py::object>>& overrides,
+         std::vector<std::string> include, std::vector<std::string> exclude, bool output_head,
+         const std::string& calibration_mode, int64_t max_gram_bytes, int threads) {
+        ModelQuantizationOptions options{
+            .spec = QuantizerSpecFrom(quantizer),
+            .layers = {std::move(include), std::move(exclude), output_head},
+            .calibration_mode = ValueOrRaise(ParseCalibrationMode(calibration_mode)),
+            .max_gram_bytes = max_gram_bytes};
+        for (const auto& [pattern, spec] : overrides) {
+          options.overrides.emplace_back(pattern, QuantizerSpecFrom(spec));
+        }
+        PythonSubject subject(adapter, batches, batches, batches);
+        return QuantizeWholeModel(subject, options, threads);
+      },
+      py::kw_only(), py::arg("adapter"), py::arg("batches"), py::arg("quantizer"),
+      py::arg("overrides"), py::arg("include"), py::arg("exclude"), py::arg("output_head"),
+      py::arg("calibration_mode"), py::arg("max_gram_bytes"), py::arg("threads"));
+}
+
+}  // namespace ptqwatch::python

@@ -1,0 +1,150 @@
+"""Callbacks for the Trainers of Hugging Face and Lightning."""
+
+import sys
+import types
+
+import pytest
+import tiny
+import torch
+
+import ptqwatch
+
+OPTIONS = {"mode": "thread", "on_failure": "error", "every": 5, "quantizers": "rtn3", "max_overhead": 1.0, "adapt_plan": False,
+           "curvature": {"enabled": False}, "averaging": {"enabled": False}}
+
+
+def llama():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=16, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+        max_position_embeddings=16))
+
+
+def test_causal_lm_leaves_out_what_is_masked():
+    model = llama().eval()
+    ids = torch.randint(16, (2, 8))
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    from ptqwatch.losses import causal_lm
+
+    losses, weights = causal_lm(model, {"input_ids": ids, "attention_mask": mask})
+    logits = model(input_ids=ids, attention_mask=mask).logits
+    assert losses.shape == (2, 7)
+    assert weights.tolist() == [[1.0] * 7, [1.0] * 4 + [0.0] * 3]
+    expected = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none")
+    assert torch.equal(losses[0], expected)
+    labels = ids.masked_fill(mask == 0, -100)
+    mean = (losses * weights).sum() / weights.sum()
+    assert torch.allclose(mean, model(input_ids=ids, attention_mask=mask, labels=labels).loss)
+    assert torch.allclose(causal_lm(tiny.make_model().eval(), ids)[1], torch.ones(2, 7))
+
+
+@pytest.fixture
+def trainer_class():
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    return transformers.Trainer
+
+
+def run_trainer(trainer_class, folder, callbacks):
+    from transformers import TrainingArguments
+
+    data = [{"input_ids": ids, "labels": ids} for ids in tiny.draw(80, 0)[0]]
+    model = llama()
+    arguments = TrainingArguments(
+        output_dir=str(folder), max_steps=20, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-3,
+        lr_scheduler_type="linear", warmup_steps=2, logging_steps=4, save_strategy="no", use_cpu=True, report_to=[],
+        disable_tqdm=True, include_num_input_tokens_seen="all", seed=3)
+    trainer = trainer_class(model=model, args=arguments, train_dataset=data, callbacks=callbacks)
+    trainer.train()
+    return model, trainer
+
+
+def test_hugging_face_trainer(trainer_class, tmp_path):
+    from ptqwatch.hf import PtqwatchCallback
+
+    callback = PtqwatchCallback(probe=[{"input_ids": tiny.draw(16, 9)[0]}], **OPTIONS)
+    watched, trainer = run_trainer(trainer_class, tmp_path / "on", [callback])
+    plain, other = run_trainer(trainer_class, tmp_path / "off", [])
+    assert all(torch.equal(a, b) for a, b in zip(watched.state_dict().values(), plain.state_dict().values()))
+
+    lines = [entry for entry in trainer.state.log_history if "ptqwatch/error_ratio_rtn3" in entry]
+    assert lines[-1]["ptqwatch/step"] == 20
+    assert lines[-1]["ptqwatch/verdict"] == "warming_up"
+    # The rate and the loss are those that the Trainer logs for its steps.
+    rates = {entry["step"]: entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry}
+    last = callback.monitor.latest()
+    assert last["learning_rate"] == pytest.approx(rates[20], rel=1e-12)
+    assert last["tokens"] == trainer.state.num_input_tokens_seen
+    assert (tmp_path / "on/ptqwatch/journal.jsonl").exists()
+
+
+def test_trainer_log_reaches_other_callbacks(trainer_class, tmp_path):
+    import transformers
+
+    from ptqwatch.hf import PtqwatchCallback
+
+    seen = []
+
+    class Log(transformers.TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            seen.append(dict(logs))
+
+    callback = PtqwatchCallback(probe=[{"input_ids": tiny.draw(16, 9)[0]}], **OPTIONS)
+    run_trainer(trainer_class, tmp_path, [Log(), callback])
+    assert any("ptqwatch/error_ratio_rtn3" in logs for logs in seen)
+
+
+class Stub:
+    """The parts of Lightning's interface that the callback uses."""
+
+    class Logger:
+        def __init__(self):
+            self.lines = []
+
+        def log_metrics(self, values, step):
+            self.lines.append((step, values))
+
+    def __init__(self, folder, model, optimizer):
+        self.is_global_zero = True
+        self.global_step = 0
+        self.default_root_dir = str(folder)
+        self.optimizers = [optimizer]
+        self.loggers = [self.Logger()]
+
+
+def test_lightning_with_a_stub_of_its_trainer(tmp_path, monkeypatch):
+    package = types.ModuleType("lightning.pytorch.callbacks")
+    package.Callback = type("Callback", (), {})
+    for name in ("lightning", "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", package)
+    monkeypatch.delitem(sys.modules, "ptqwatch.lightning", raising=False)
+    from ptqwatch.lightning import PtqwatchCallback
+
+    model = tiny.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    trainer = Stub(tmp_path, model, optimizer)
+    callback = PtqwatchCallback(losses=tiny.token_losses, probe=tiny.probe_batches(), **OPTIONS)
+    callback.on_train_start(trainer, model)
+    for batch in range(20):
+        loss = tiny.token_losses(model, tiny.draw(4, batch)).mean()
+        loss.backward()
+        if batch % 2 == 1:  # accumulates two batches
+            callback.on_before_optimizer_step(trainer, model, optimizer)
+            optimizer.step()
+            optimizer.zero_grad()
+            trainer.global_step += 1
+            optimizer.param_groups[0]["lr"] *= 0.5
+        callback.on_train_batch_end(trainer, model, {"loss": loss.detach()}, None, batch)
+    status = callback.monitor.status()
+    assert status["steps_total"] == 10
+    assert status["learning_rate"] == 0.5**9
+    assert status["training_loss_nats"] == pytest.approx(float(loss.detach()))
+    callback.on_train_end(trainer, model)
+    step, values = trainer.loggers[0].lines[-1]
+    assert step == values["ptqwatch/step"] == 10
+    assert values["ptqwatch/error_ratio_rtn3"] == callback.monitor.latest()["quantization"][0]["error_ratio"]
+    assert values["ptqwatch/alarm"] == 0
+    assert ptqwatch.read_run(tmp_path / "ptqwatch") if hasattr(ptqwatch, "read_run") else True

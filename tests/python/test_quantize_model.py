@@ -1,0 +1,106 @@
+"""Quantization of a whole model."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import ptqwatch
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(16, 32)
+        self.up = nn.Linear(32, 64)
+        self.down = nn.Linear(64, 32, bias=False)
+        self.head = nn.Linear(32, 16, bias=False)
+
+    def forward(self, x):
+        return self.head(self.down(torch.relu(self.up(self.embedding(x)))))
+
+
+def losses(model, batch):
+    x, y = batch
+    return nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+
+
+def batches(count=3):
+    return [(torch.randint(16, (8, 12)), torch.randint(16, (8, 12))) for _ in range(count)]
+
+
+def inputs_of(model, layer, data):
+    """The inputs of a layer, as its forward pass sees them."""
+    found = []
+    handle = layer.register_forward_pre_hook(lambda _, arguments: found.append(arguments[0].detach()))
+    with torch.no_grad():
+        for x, _ in data:
+            model(x)
+    handle.remove()
+    return found
+
+
+def test_gives_the_codes_of_quantize_on_the_layers_inputs():
+    model, data = Net(), batches()
+    (quantized,) = ptqwatch.quantize_model(model, losses, data, [{"method": "gptq", "bits": 3, "group_size": 16}])
+    assert list(quantized.layers) == ["up.weight", "down.weight"]
+    for name, layer in (("up.weight", model.up), ("down.weight", model.down)):
+        alone = ptqwatch.quantize(layer.weight, inputs_of(model, layer, data), bits=3, group_size=16)
+        assert torch.equal(quantized.layers[name].matrix.codes, alone.codes), name
+        assert quantized.layers[name].tokens == 3 * 8 * 12 and quantized.layers[name].shape == layer.weight.shape
+    assert set(quantized.skipped) == {"embedding.weight", "up.bias", "head.weight"}
+    assert quantized.covered_parameters == 2 * 32 * 64 and quantized.parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_load_into_writes_the_dequantized_weights():
+    model, data = Net(), batches()
+    fine, coarse = ptqwatch.quantize_model(model, losses, data, ["rtn8", "rtn2"])
+    loss = {}
+    for name, quantized in (("exact", None), ("fine", fine), ("coarse", coarse)):
+        net = copy.deepcopy(model)
+        if quantized:
+            quantized.load_into(net)
+            assert torch.equal(net.up.weight, quantized.layers["up.weight"].weight)
+        with torch.no_grad():
+            loss[name] = torch.stack([losses(net, batch).mean() for batch in data]).mean().item()
+    assert 0 < 10 * abs(loss["fine"] - loss["exact"]) < abs(loss["coarse"] - loss["exact"])
+    with pytest.raises(ValueError, match="no parameter 'up.weight'"):
+        fine.load_into(nn.Linear(2, 2))
+
+
+def test_layers_and_overrides_choose():
+    model, data = Net(), batches()
+    (chosen,) = ptqwatch.quantize_model(model, losses, data, ["rtn4"], include=["*.weight"], exclude=["up.*"], output_head=True,
+                                        overrides={"head.*": "rtn8"})
+    assert {name: layer.matrix.quantizer.split()[1] for name, layer in chosen.layers.items()} == {"down.weight": "b4", "head.weight": "b8"}
+
+
+def test_convolutions_keep_their_shape():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
+    data = [(torch.randn(4, 3, 8, 8), torch.randint(4, (4,)))]
+    (quantized,) = ptqwatch.quantize_model(
+        model, lambda net, batch: nn.functional.cross_entropy(net(batch[0]), batch[1], reduction="none"), data, ["rtn4"])
+    layer = quantized.layers["0.weight"]
+    assert layer.weight.shape == (8, 3, 3, 3) and layer.matrix.codes.shape == (8, 27)
+
+
+def test_leaves_the_model_and_its_mode_alone():
+    model = Net()
+    before = copy.deepcopy(model.state_dict())
+    ptqwatch.quantize_model(model, losses, batches(), ["gptq4"], calibration_mode="sequential")
+    assert model.training and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("arguments, options, error, message", [
+    (("gptq4",), {}, TypeError, r"quantizers is 'gptq4'; it must be a list"),
+    ((["gptq"],), {}, ValueError, r"'gptq' is not a quantizer"),
+    (([4],), {}, TypeError, r"a quantizer is 4"),
+    (([{"bits": 7}],), {}, ValueError, r"bits is 7"),
+    ((["rtn4"],), {"overrides": {"up.*": "rtn9"}}, ValueError, r"9"),
+    ((["rtn4"],), {"include": ["nothing"]}, RuntimeError, r"'up.weight': matches no include pattern"),
+    ((["rtn4"],), {"calibration_mode": "twice"}, ValueError, r"twice.*one_shot"),
+])
+def test_mistakes_are_named(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        ptqwatch.quantize_model(Net(), losses, batches(), *arguments, **options)

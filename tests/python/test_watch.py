@@ -1,0 +1,587 @@
+"""ptqwatch.watch in a thread of the trainer's process."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.request
+
+import numpy
+import pytest
+import tiny
+import torch
+
+import ptqwatch
+
+PROBE = tiny.probe_batches()
+# The tests need a few reports soon, not a light load.
+FAST = {"max_overhead": 1.0, "adapt_plan": False, "quantizers": "rtn3,gptq4", "max_probe_tokens": 1 << 20}
+
+
+def watch(model, **options):
+    arguments = {"losses": tiny.token_losses, "probe": PROBE, "every": 10, "mode": "thread", "on_failure": "error", **FAST}
+    return ptqwatch.watch(model, **{**arguments, **options})
+
+
+def state_of(model):
+    """Every bit that training may change."""
+    return [tensor.clone() for tensor in model.state_dict().values()] + [torch.get_rng_state()]
+
+
+def same_bits(first, second):
+    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second))
+
+
+def trained(steps=40, wrap=None, **options):
+    """The end of a training run: watched, if there are options."""
+    torch.manual_seed(0)
+    random.seed(0)
+    numpy.random.seed(0)
+    model = tiny.make_model()
+    wrapped = wrap(model) if wrap else None
+    if not options:
+        tiny.train(model, steps, wrapped=wrapped)
+        return state_of(model), random.getstate(), numpy.random.get_state()[1].tolist()
+    with watch(model if wrapped is None else wrapped, **options) as monitor:
+        tiny.train(model, steps, monitor, wrapped)
+    assert monitor.latest()["step"] == steps
+    return state_of(model), random.getstate(), numpy.random.get_state()[1].tolist()
+
+
+def assert_same_end(first, second):
+    assert same_bits(first[0], second[0])
+    assert first[1:] == second[1:]
+
+
+def test_reports_without_changing_a_bit():
+    assert_same_end(trained(), trained(build=tiny.make_model))
+
+
+def test_reports_on_a_copy_of_the_model():
+    assert_same_end(trained(), trained(build=None))
+
+
+def test_reports_beside_compiled_training():
+    def compiled(model):
+        torch._dynamo.reset()
+        return torch.compile(model, backend="aot_eager")
+
+    assert_same_end(trained(wrap=compiled), trained(wrap=compiled, build=None))
+
+
+def test_a_build_that_draws_changes_nothing():
+    def build():
+        random.random()
+        numpy.random.rand()
+        torch.manual_seed(7)
+        return tiny.make_model()
+
+    assert_same_end(trained(), trained(build=build))
+
+
+def test_reports_have_the_numbers_of_the_journal(tmp_path):
+    model = tiny.make_model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with watch(model, run_dir=tmp_path / "run", optimizer=optimizer) as monitor:
+        assert monitor.latest() is None
+        tiny.train(model, 20, monitor)
+        with monitor.idle():
+            assert monitor.finish()
+        newest = monitor.latest()
+        assert monitor.status()["steps_total"] == 20
+        assert monitor.served["state"] == "none"
+        assert "up.weight" in monitor.describe()
+    assert newest["step"] == 20
+    assert newest["tokens"] == 20 * 8 * tiny.LENGTH
+    assert newest["training_loss_nats"] > 0
+    assert {(row["method"], row["bits"]) for row in newest["quantization"]} == {("rtn", 3), ("gptq", 4)}
+    assert all(row["error_ratio"] > -1 for row in newest["quantization"])
+    assert newest["curvature"]["top_eigenvalue"] > 0
+    assert newest["curvature"]["mode"] == "retained_graph"
+    lines = [json.loads(line) for line in (tmp_path / "run/journal.jsonl").read_text().splitlines()]
+    assert [line for line in lines if line.get("sequence") == newest["sequence"]] == [newest]
+
+
+def test_names_go_through_wrappers():
+    model = tiny.make_model()
+    model.up = torch.compile(model.up, backend="eager")
+    with watch(torch.nn.DataParallel(model) if torch.cuda.is_available() else model) as monitor:
+        assert "'up.weight'" in monitor.describe() or "up.weight" in monitor.describe()
+        assert "_orig_mod" not in monitor.describe()
+
+
+def test_tied_weights_are_one():
+    class Tied(tiny.TinyModel):
+        def __init__(self):
+            super().__init__()
+            self.head.weight = self.embedding.weight
+
+    model = Tied()
+    with watch(model) as monitor:
+        tiny.train(model, 10, monitor)
+    newest = monitor.latest()
+    assert newest["quantization"][0]["status"] == "ok"
+
+
+@pytest.mark.parametrize("arranged", [
+    lambda x, y: {"x": x, "y": y},
+    lambda x, y: [x, y],
+    lambda x, y: torch.stack([x, y], 1),
+])
+def test_batches_arrive_as_they_were_given(arranged):
+    def losses(model, batch):
+        assert type(batch) is type(arranged(*PROBE[0]))
+        if isinstance(batch, dict):
+            x, y = batch["x"], batch["y"]
+        else:
+            x, y = batch if isinstance(batch, list) else batch.unbind(1)
+        return tiny.token_losses(model, (x, y))
+
+    model = tiny.make_model()
+    with watch(model, losses=losses, probe=[arranged(*batch) for batch in PROBE]) as monitor:
+        tiny.train(model, 10, monitor)
+    assert monitor.latest()["probe_tokens"] == 32 * tiny.LENGTH
+
+
+def test_losses_may_have_weights_and_answers():
+    def losses(model, batch):
+        x, y = batch
+        logits = model(x)
+        values = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+        weights = torch.ones_like(values)
+        weights[:, 0] = 0
+        return {"values": values, "weights": weights, "correct": logits.argmax(-1) == y}
+
+    model = tiny.make_model()
+    with watch(model, losses=losses) as monitor:
+        tiny.train(model, 10, monitor)
+    newest = monitor.latest()
+    assert newest["probe_tokens"] == 32 * (tiny.LENGTH - 1)
+    assert 0 < newest["probe_accuracy_ratio"] < 1
+
+
+@pytest.mark.parametrize("options, error, words", [
+    ({"max_overhed": 0.1}, TypeError, ["max_overhed = 0.1", "max_overhead"]),
+    ({"max_overhead": "a"}, TypeError, ["max_overhead = 'a'", "number"]),
+    ({"max_overhead": True}, TypeError, ["max_overhead = True", "number"]),
+    ({"seed": -1}, ValueError, ["seed = -1"]),
+    ({"seed": 1.5}, TypeError, ["seed = 1.5", "integer"]),
+    ({"curvature": {"scop": "all"}}, TypeError, ["curvature['scop'] = 'all'", "curvature['scope']"]),
+    ({"curvature": {"scope": "everything"}}, ValueError, ["everything"]),
+    ({"curvature": False}, TypeError, ["curvature = False", "dict"]),
+    ({"quantizers": "gptq5x"}, ValueError, ["gptq5x"]),
+    ({"quantizers": [{"method": "gptq", "bit": 4}]}, TypeError, ["bit", "bits"]),
+    ({"overrides": [("head", "rtn4", 1)]}, TypeError, ["overrides[0]", "pair"]),
+    ({"serve": 9464}, TypeError, ["serve = 9464"]),
+    ({"serve": {"htpp": "x"}}, TypeError, ["serve['htpp']", "serve['http']"]),
+    ({"on_failure": "ignore"}, ValueError, ["ignore", "inert"]),
+    ({"on_alert": 3}, TypeError, ["on_alert = 3", "callable"]),
+    ({"layers": {"include": "head"}}, TypeError, ["layers['include'] = 'head'", "list"]),
+    ({"max_snapshot_time": 1e12}, ValueError, ["max_snapshot_time"]),
+    ({"every": 0}, ValueError, ["schedule.every", "0"]),
+    ({"max_overhead": 3}, ValueError, ["max_overhead", "3"]),
+    ({"mode": "fork"}, ValueError, ["mode = 'fork'"]),
+    ({"probe": PROBE[0][0]}, TypeError, ["probe", "Tensor", "list"]),
+    ({"probe": [("text", 1)]}, TypeError, ["probe[0][0]", "str"]),
+    ({"calibration": [{"x": PROBE[0][0]}]}, TypeError, ["calibration[0]", "a dict of x"]),
+    ({"losses": "nothing"}, RuntimeError, ["losses = 'nothing'"]),
+    ({"losses": "tiny:nothing"}, RuntimeError, ["losses = 'tiny:nothing'"]),
+    ({"build": "no_such_module:build"}, RuntimeError, ["build = 'no_such_module:build'"]),
+    ({"build": lambda: 3}, RuntimeError, ["build returned", "int"]),
+])
+def test_mistakes_are_named(options, error, words):
+    with pytest.raises(error) as caught:
+        watch(tiny.make_model(), **options)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_options_reach_the_monitor():
+    import datetime
+
+    model = tiny.make_model()
+    monitor = watch(model, quantizers=["rtn3", {"method": "gptq", "bits": 4, "group_size": 16}], max_snapshot_time=datetime.timedelta(
+        minutes=1), duty_cycle=None, overrides={"down.weight": "rtn3"}, layers={"exclude": ["up.*"]}, curvature={"enabled": False},
+        averaging={"window": 2}, schedule={"decay_density": 1})
+    tiny.train(model, 10, monitor)
+    assert monitor.finish()
+    newest = monitor.latest()
+    assert [row["group_size"] for row in newest["quantization"]] == [128, 16]
+    assert [layer["name"] for layer in newest["quantization"][0]["layers"]] == ["down.weight"]
+    assert newest.get("curvature", {}).get("top_eigenvalue") is None
+    assert monitor.stop()
+
+
+def fails(model, batch):
+    raise ValueError("no such token")
+
+
+def exits(model, batch):
+    sys.exit("enough")
+
+
+def interrupts(model, batch):
+    raise KeyboardInterrupt
+
+
+def draws_python(model, batch):
+    random.random()
+    return tiny.token_losses(model, batch)
+
+
+def draws_numpy(model, batch):
+    numpy.random.rand()
+    return tiny.token_losses(model, batch)
+
+
+def draws_torch(model, batch):
+    return tiny.token_losses(model, batch) + 0 * torch.rand(())
+
+
+def trains(model, batch):
+    model.train()
+    return tiny.token_losses(model, batch)
+
+
+@pytest.mark.parametrize("losses, words", [
+    (fails, ["ValueError: no such token", "test_watch.py", "in fails"]),
+    (exits, ["SystemExit: enough"]),
+    (draws_python, ["Python's"]),
+    (draws_numpy, ["NumPy's"]),
+    (draws_torch, ["default generator"]),
+    (trains, ["training mode", "TinyModel"]),
+    (lambda model, batch: 3.0, ["losses returned an object of type float"]),
+    (lambda model, batch: (1, 2, 3), ["a tuple of 3"]),
+    (lambda model, batch: {"value": 1}, ["'value'"]),
+])
+def test_unsuitable_losses_leave_training_alone(losses, words):
+    model = tiny.make_model()
+    monitor = watch(model, losses=losses, on_failure="inert")
+    tiny.train(model, 10, monitor)
+    for word in words:
+        assert word in monitor.failure
+    assert monitor.status()["health"] == "inert"
+    assert not monitor.finish()
+    assert monitor.latest() is None
+    assert monitor.stop()
+
+
+def test_ctrl_c_while_the_monitor_is_made_is_the_trainers():
+    with pytest.raises(KeyboardInterrupt):
+        watch(tiny.make_model(), losses=interrupts, on_failure="inert")
+        sys.stdout.flush()
+
+
+@pytest.mark.parametrize("raise_it", [fails, exits, interrupts])
+def test_losses_that_fail_later_are_a_status(raise_it):
+    broken = threading.Event()
+
+    def losses(model, batch):
+        return raise_it(model, batch) if broken.is_set() else tiny.token_losses(model, batch)
+
+    model = tiny.make_model()
+    monitor = watch(model, losses=losses)
+    broken.set()
+    tiny.train(model, 10, monitor)
+    monitor.finish()
+    assert "losses threw" in monitor.latest()["probe_status_detail"]
+    assert monitor.latest()["probe_status"] != "ok"
+    assert monitor.stop()
+
+
+def test_sharded_and_empty_parameters_are_refused():
+    meta = tiny.make_model().to("meta")
+    empty = tiny.make_model()
+    empty.up.weight = torch.nn.Parameter(torch.empty(0))
+    zero3 = tiny.make_model()
+    zero3.head.weight.ds_id = 3
+    for model, word in ((meta, "meta device"), (empty, "size 0"), (zero3, "ZeRO-3")):
+        monitor = watch(model, on_failure="inert")
+        monitor.step(1, 1e-3)
+        assert word in monitor.failure and "ptqwatch trajectory --follow" in monitor.failure
+
+
+def test_a_dtensor_is_refused():
+    script = """
+        import os, torch, tiny, ptqwatch
+        from torch.distributed.tensor import Replicate, distribute_module, init_device_mesh
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        model = distribute_module(tiny.make_model(), init_device_mesh("cpu", (1,)))
+        monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread")
+        assert "DTensor" in monitor.failure and "trajectory --follow" in monitor.failure, monitor.failure
+        torch.distributed.destroy_process_group()
+    """
+    run_script(script)
+
+
+def run_script(script, timeout=120, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=timeout,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])} | environment)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+ENDLESS = """
+    import threading, time, torch, tiny, ptqwatch
+    hang, entered = threading.Event(), threading.Event()
+    def losses(model, batch):
+        while hang.is_set():
+            entered.set()
+            {busy}
+        return tiny.token_losses(model, batch)
+    model = tiny.make_model()
+    monitor = ptqwatch.watch(model, losses=losses, probe=tiny.probe_batches(), mode="thread", every=5, on_failure="error",
+                             max_overhead=1.0)
+    hang.set()
+    tiny.train(model, 5, monitor)
+    entered.wait()
+    print("trained", flush=True)
+"""
+
+
+@pytest.mark.parametrize("busy", ["pass", "torch.ones(64, 64) @ torch.ones(64, 64)", "time.sleep(3600)"])
+def test_the_interpreter_ends_while_losses_run(busy):
+    done = run_script(ENDLESS.format(busy=busy))
+    assert done.stdout == "trained\n"
+
+
+def test_the_interpreter_ends_inside_an_operator():
+    # The operator returns after the monitor was given up, while modules are being destroyed.
+    run_script("""
+        import sys, threading, time, torch, types, tiny, ptqwatch
+        class Slow:
+            def __del__(self, sleep=time.sleep):
+                sleep(6)
+        torch.set_num_threads(1)
+        matrix, entered = torch.rand(256, 256), threading.Event()
+        start = time.monotonic()
+        torch.linalg.multi_dot([matrix] * 100)
+        count = int(100 * 4 / (time.monotonic() - start))
+        long = False
+        def losses(model, batch):
+            if long:
+                entered.set()
+                torch.linalg.multi_dot([matrix] * count)
+            return tiny.token_losses(model, batch)
+        model = tiny.make_model()
+        monitor = ptqwatch.watch(model, losses=losses, probe=tiny.probe_batches(), mode="thread", every=5, on_failure="error",
+                                 max_overhead=1.0)
+        long = True
+        tiny.train(model, 5, monitor)
+        entered.wait()
+        sys.modules["slow"] = types.ModuleType("slow")
+        sys.modules["slow"].slow = Slow()
+    """, timeout=120)
+
+
+def test_the_interpreter_ends_with_a_live_monitor():
+    run_script("""
+        import tiny, ptqwatch
+        model = tiny.make_model()
+        monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", every=5)
+        tiny.train(model, 20, monitor)
+    """)
+
+
+def test_two_ranks_of_ddp_end_in_the_same_bits(tmp_path):
+    script = f"""
+        import sys, torch, tiny, ptqwatch
+        rank, watched = int(sys.argv[1]), sys.argv[2] == "on"
+        store = torch.distributed.FileStore(sys.argv[3], 2)
+        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        torch.manual_seed(0)
+        model = tiny.make_model()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        torch.manual_seed(rank)
+        monitor = None
+        if watched and rank == 0:
+            monitor = ptqwatch.watch(wrapped, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", every=5,
+                                     on_failure="error", max_overhead=1.0, run_dir=sys.argv[4])
+        tiny.train(model, 20, monitor, wrapped)
+        if monitor:
+            assert monitor.finish() and monitor.latest()["step"] == 20
+        torch.save([*model.state_dict().values(), torch.get_rng_state()], sys.argv[5])
+        torch.distributed.destroy_process_group()
+    """
+    ends = []
+    for watched in ("off", "on"):
+        outputs = [tmp_path / f"{watched}-{rank}.pt" for rank in (0, 1)]
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(script), str(rank), watched, str(tmp_path / f"store-{watched}"),
+                 str(tmp_path / "run"), str(outputs[rank])],
+                stderr=subprocess.PIPE, text=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])})
+            for rank in (0, 1)
+        ]
+        for process in ranks:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+        ends.append([torch.load(output) for output in outputs])
+    for off, on in zip(*ends):
+        assert same_bits(off, on)
+
+
+def test_a_step_takes_numbers_and_tensors():
+    monitor = watch(tiny.make_model())
+    monitor.step(1, torch.tensor(1e-3), numpy.int64(5), torch.tensor([0.25], requires_grad=True))
+    status = monitor.status()
+    assert (status["learning_rate"], status["tokens"], status["training_loss_nats"]) == (pytest.approx(1e-3), 5, 0.25)
+    monitor.step(step=2, lr=1e-3, loss=2)
+    assert monitor.status()["training_loss_nats"] == 2
+    with pytest.raises(ValueError, match="a tensor of 3 elements"):
+        monitor.step(3, 1e-3, loss=torch.zeros(3))
+    for arguments, names, words in [
+        (("3", 1e-3), {}, "step = '3': must be a 64-bit integer"),
+        ((2.5, 1e-3), {}, "step = 2.5: must be"),
+        ((1 << 70, 1e-3), {}, "must be a 64-bit integer"),
+        ((3, "low"), {}, "lr = 'low': must be a number"),
+        ((3, 1e-3, 0.5), {}, "tokens = 0.5"),
+        ((3, 1e-3), {"loss": "nan"}, "loss = 'nan'"),
+        ((3,), {}, "needs lr"),
+        ((3, 1e-3, 4, 0.5, 6), {}, "was given 5"),
+        ((3, 1e-3), {"lr": 1e-3}, "two values for lr"),
+        ((3, 1e-3), {"token": 4}, "no argument 'token'"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            monitor.step(*arguments, **names)
+    assert monitor.status()["step"] == 2
+    assert monitor.stop()
+
+
+def test_the_lock_is_free_while_weights_are_copied():
+    model = tiny.make_model()
+    model.table = torch.nn.Parameter(torch.zeros(1 << 23))
+    monitor = watch(model, curvature={"enabled": False}, averaging={"enabled": False}, losses=lambda net, batch: tiny.token_losses(
+        net, batch) + 0 * net.table[0], every=1)
+    counted, stop = 0, threading.Event()
+
+    def count():
+        nonlocal counted
+        while not stop.is_set():
+            counted += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(100)  # the counter runs only while another thread gives the lock up
+    try:
+        before = counted
+        monitor.step(1, 1e-3)
+        during = counted - before
+    finally:
+        sys.setswitchinterval(old)
+        stop.set()
+        thread.join()
+    assert monitor.status()["snapshots"]["taken"] == 1
+    assert during > 0
+    assert monitor.stop()
+
+
+class Square(torch.autograd.Function):
+    """x^2, with a derivative in Python."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+class SquareOnce(Square):
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+@pytest.mark.parametrize("function, mode", [(Square, "retained_graph"), (SquareOnce, "finite_difference")])
+def test_curvature_goes_through_functions_in_python(function, mode):
+    class Model(tiny.TinyModel):
+        def forward(self, ids):
+            h = self.embedding(ids)
+            return self.head(h + self.down(function.apply(self.up(self.norm(h)))))
+
+    monitor = watch(Model())
+    monitor.step(1, 1e-3)
+    assert monitor.finish()
+    curvature = monitor.latest()["curvature"]
+    assert (curvature["status"], curvature["mode"]) == ("ok", mode)
+    assert monitor.stop()
+
+
+def test_cooldowns_train_the_replica():
+    def train_step(replica, step):
+        assert replica.training
+        optimizer = torch.optim.SGD(replica.parameters(), lr=step.learning_rate)
+        tiny.token_losses(replica, tiny.draw(8, step.batch % (1 << 30))).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    model = tiny.make_model()
+    monitor = watch(model, train_step=train_step, cooldown={"decay_steps": 8, "every_snapshots": 1})
+    tiny.train(model, 10, monitor)
+    assert "cooldown" in monitor.describe()
+    assert monitor.finish()
+    assert monitor.stop()
+
+
+def test_a_server_runs_beside_the_run(bin_dir, tmp_path):
+    if not (bin_dir / "ptqwatch").exists():
+        pytest.skip("the program ptqwatch was not built")
+    serve = {"program": bin_dir / "ptqwatch", "http": "127.0.0.1:0", "grpc": "", "linger": 0}
+    monitor = watch(tiny.make_model(), run_dir=tmp_path / "run", serve=serve)
+    monitor.step(1, 1e-3)
+    assert monitor.served["state"] == "serving"
+    with urllib.request.urlopen(monitor.served["metrics"], timeout=10) as response:
+        assert "ptqwatch_step" in response.read().decode()
+    assert monitor.stop()
+
+
+def test_without_a_program_training_goes_on(tmp_path):
+    monitor = watch(tiny.make_model(), run_dir=tmp_path / "run", serve={"program": tmp_path / "none"}, on_failure="inert")
+    monitor.step(1, 1e-3)
+    assert monitor.failure == ""
+    assert monitor.served["state"] == "failed"
+    assert str(tmp_path / "none") in monitor.served["reason"]
+    assert monitor.stop()
+
+
+def test_a_forked_child_leaves_the_monitor_alone(tmp_path):
+    done = run_script("""
+        import os, sys, tiny, ptqwatch
+        model = tiny.make_model()
+        monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", every=5,
+                                 on_failure="error", max_overhead=1.0)
+        tiny.train(model, 5, monitor)
+        child = os.fork()
+        monitor.step(10, 1e-3)
+        if child == 0:
+            assert monitor.latest() is None
+            sys.exit(3)  # with all that runs at the interpreter's end
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert monitor.finish() and monitor.latest()["step"] == 10
+        print("measured")
+    """)
+    assert done.stdout == "measured\n"
+
+
+def test_a_disabled_monitor_does_nothing(monkeypatch):
+    monkeypatch.setenv("PTQWATCH_DISABLE", "1")
+    monitor = watch(tiny.make_model(), losses="no_such_module:losses")
+    monitor.step(1, 1e-3)
+    assert "PTQWATCH_DISABLE" in monitor.describe()
+    assert monitor.latest() is None
