@@ -58,7 +58,7 @@ TEST_F(WorkerKeeperTest, DoesNotRepeatAFinalStatus) {
 }
 
 TEST_F(WorkerKeeperTest, KillsWhatDoesNotEndInTime) {
-  auto keeper = Run("trap '' TERM INT; sleep 100");
+  auto keeper = Run("trap '' TERM INT; exec sleep 100");
   EXPECT_TRUE(Eventually([&] { return keeper->state().process > 0; }));
   keeper->Stop(milliseconds(20));
   EXPECT_EQ(keeper->state().end, "signal 9");
@@ -107,7 +107,7 @@ TEST_F(WorkerKeeperTest, SaysThatAProgramIsMissing) {
 }
 
 TEST_F(WorkerKeeperTest, LeavesItsProcessToTheParentAfterAFork) {
-  auto keeper = Run("sleep 100");
+  auto keeper = Run("exec sleep 100");
   EXPECT_TRUE(Eventually([&] { return keeper->state().process > 0; }));
   const pid_t worker = keeper->state().process;
   const pid_t child = fork();
