@@ -29,6 +29,8 @@ class RawClient {
     connected_ = connect(socket_, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0;
     const timeval limit{20, 0};
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    const timeval send_limit{1, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &send_limit, sizeof(send_limit));
   }
   ~RawClient() { close(socket_); }
   RawClient(const RawClient&) = delete;
@@ -39,7 +41,7 @@ class RawClient {
     EXPECT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  /// Returns false if the other side has ended the connection.
+  /// Returns false if the other side has ended the connection, or takes nothing for a second.
   bool TrySend(const std::string& bytes) {
     return send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
