@@ -64,7 +64,7 @@ class CheckpointRun {
   struct Route {
     std::optional<size_t> quantizer = {};  // nullopt: full precision
     double scale = 1;                      // of the quantization error in the weights
-    // Of the probe, then of each batch of tasks if the scale is 1.
+    // The probe's first, then one for each batch of tasks if the scale is 1.
     std::vector<TokenStream> streams = {};
   };
 
@@ -248,7 +248,7 @@ absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenSt
   return absl::OkStatus();
 }
 
-// Of the block just passed, whose linears are the newest rows.
+// Fills the rows of the block just passed, whose linears are the newest.
 void CheckpointRun::AddAccumulatedError(const Route& route, const Route& full, size_t linears) {
   if (!route.quantizer || route.scale != 1) return;
   Quantizer& quantizer = quantizers_[*route.quantizer];

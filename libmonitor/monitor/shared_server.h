@@ -36,7 +36,7 @@ class SharedServer {
     version_.fetch_add(1, std::memory_order_acq_rel);
   }
 
-  /// What was written after `seen`, which is 0 at first; nullopt if there is nothing.
+  /// The news written after `seen`, which is 0 at first; nullopt if there are none.
   std::optional<News> Read(uint64_t& seen) const {
     const uint64_t before = version_.load(std::memory_order_acquire);
     if (before == seen || before % 2 == 1) return std::nullopt;

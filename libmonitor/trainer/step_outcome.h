@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// What OnStep decided and did at a step. Plain data, so that another process can read it.
+/// The decisions of OnStep at a step. Plain data, so that another process can read it.
 struct StepOutcome {
   double now = 0;          ///< monotonic time in seconds
   bool measuring = false;  ///< a snapshot was being measured

@@ -35,7 +35,7 @@ class StepLock {
   PyThreadState* released_ = nullptr;
 };
 
-/// What monitor threads and their owner share about the losses closure. Thread-safe.
+/// The state of the losses closure, shared by monitor threads and their owner. Thread-safe.
 class LossesCall {
  public:
   /// Raises SystemExit inside the losses closure, if it runs. It ends at its next Python

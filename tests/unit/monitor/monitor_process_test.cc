@@ -126,7 +126,7 @@ class WithoutOptimizer final : public Subject {
   const std::unique_ptr<Subject> model_;
 };
 
-// What depends on time.
+// Removes the fields that depend on time.
 Report Timeless(Report report) {
   report.cost = {};
   report.snapshot_time_unix_seconds = 0;
