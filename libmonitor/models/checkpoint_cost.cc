@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstddef>
 #include <iterator>
-#include <limits>
 #include <vector>
 
 #include "ATen/Parallel.h"
@@ -134,19 +133,21 @@ Operations Count(const Decoder& decoder, const TrajectoryData& data,
   return count;
 }
 
-// The least CPU time of a piece of work: the seconds that it takes on an idle machine. The first
-// run may load code.
+// The median CPU time of a piece of work, which a busy machine hardly changes. The first runs load
+// code and wake threads up.
 template <typename Work>
-double LeastSeconds(Work work) {
-  constexpr int kRuns = 5;
-  double least = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
+double MedianSeconds(Work work) {
+  constexpr double kSeconds = 0.2;  // of all runs
+  std::vector<double> runs;
+  for (double sum = 0; sum < kSeconds || runs.size() < 5; sum += runs.back()) {
     const std::chrono::nanoseconds begin = Clock::Real()->ThreadCpu();
     work();
     const std::chrono::duration<double> seconds = Clock::Real()->ThreadCpu() - begin;
-    least = std::min(least, seconds.count());
+    runs.push_back(seconds.count());
   }
-  return least;
+  const auto middle = runs.begin() + std::ssize(runs) / 2;
+  std::nth_element(runs.begin(), middle, runs.end());
+  return *middle;
 }
 
 Rates MeasureRates() {
@@ -159,20 +160,21 @@ Rates MeasureRates() {
   const at::Tensor x = at::ones({kRows, kInputs});
   const at::Tensor w = at::ones({kInputs, kInputs});
   Rates rates;
-  rates.products = 2 * kOuter / LeastSeconds([&] { at::mm(x, w); });
+  rates.products = 2 * kOuter / MedianSeconds([&] { at::mm(x, w); });
   const MatrixView rows{x.const_data_ptr<float>(), kRows, kInputs};
   GramAccumulator sums(kInputs);
-  rates.grams = kOuter / LeastSeconds([&] { sums.Add(rows, context).IgnoreError(); });
+  rates.grams = kOuter / MedianSeconds([&] { sums.Add(rows, context).IgnoreError(); });
   const GramStatistics statistics = sums.Take();
   const QuantizerSpec spec{.min_tokens_ratio = 0, .baselines = false};
   const double operations = MethodOf(spec).flops(kRows, kInputs, spec);
   rates.quantize =
-      operations / LeastSeconds([&] {
+      operations / MedianSeconds([&] {
         Quantize({x.const_data_ptr<float>(), kRows, kInputs}, &statistics, spec, context)
             .IgnoreError();
       });
-  rates.noise = double{kRows} * kInputs /
-                LeastSeconds([&] { NoisyWeight(x, 1, "rate", 0, context).status().IgnoreError(); });
+  rates.noise = double{kRows} * kInputs / MedianSeconds([&] {
+                  NoisyWeight(x, 1, "rate", 0, context).status().IgnoreError();
+                });
   return rates;
 }
 
