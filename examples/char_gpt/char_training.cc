@@ -45,12 +45,14 @@ Batches MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& fla
 }
 
 // Takes one optimizer step and returns the loss before it.
-at::Tensor TrainOn(CharModel& model, const at::Tensor& x, const at::Tensor& y, double learning_rate,
-                   torch::optim::AdamW& optimizer) {
+at::Tensor TrainOn(
+    CharModel& model, const at::Tensor& x, const at::Tensor& y, double learning_rate,
+    torch::optim::AdamW& optimizer, absl::FunctionRef<void()> on_gradients = [] {}) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
   const at::Tensor loss = model.TokenLosses(x, y).mean();
   optimizer.zero_grad();
   loss.backward();
+  on_gradients();
   torch::nn::utils::clip_grad_norm_(model.parameters(), kClipNorm);
   optimizer.step();
   return loss;
@@ -97,10 +99,10 @@ CharTraining::CharTraining(const CharGptFlags& flags)
       x_(at::empty({flags.batch, shape_.inputs}, at::kLong)),
       y_(at::empty({flags.batch, shape_.length}, at::kLong)) {}
 
-at::Tensor CharTraining::Step(double learning_rate) {
+at::Tensor CharTraining::Step(double learning_rate, absl::FunctionRef<void()> on_gradients) {
   FillSequences(text_.training, shape_,
                 DrawStarts(text_.training, shape_, flags_.batch, generator_), x_, y_);
-  return TrainOn(*model_, x_, y_, learning_rate, optimizer_);
+  return TrainOn(*model_, x_, y_, learning_rate, optimizer_, on_gradients);
 }
 
 std::unique_ptr<Subject> CharTraining::MakeSubject() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "char_gpt_flags.h"
 #include "char_model.h"
@@ -26,8 +27,11 @@ class CharTraining {
   CharTraining(const CharTraining&) = delete;
   CharTraining& operator=(const CharTraining&) = delete;
 
-  /// Takes one optimizer step on the next batch and returns the loss before it.
-  at::Tensor Step(double learning_rate);
+  /// Takes one optimizer step on the next batch and returns the loss before it. Calls
+  /// `on_gradients` when the gradients are complete, before they are clipped; data-parallel
+  /// trainers average them there.
+  at::Tensor Step(
+      double learning_rate, absl::FunctionRef<void()> on_gradients = [] {});
 
   /// The subject of the monitor. Losses are compared on held-out text, GPTQ is calibrated on
   /// training text. The closures own everything they use except the optimizer, so this object must

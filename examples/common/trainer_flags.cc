@@ -159,6 +159,8 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
                  "Address for gRPC, HOST:PORT (port 0 takes a free one), or off")
       ->check(ServedAddress())
       ->capture_default_str();
+  app.add_option("--targets", flags->targets,
+                 "File that gives Prometheus the address of --http (file_sd_configs) [no file]");
   app.add_flag("--allow-control", flags->allow_control,
                "Accept commands over gRPC from every user of this machine");
   app.add_option("--run-dir", flags->run_dir, "Run directory with the journal [no journal]");
@@ -197,6 +199,7 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
     options.serve = {.http = address(flags.http),
                      .grpc = address(flags.grpc),
                      .allow_control = flags.allow_control,
+                     .targets_file = flags.targets,
                      .linger = std::chrono::seconds(0)};
   }
   return options;

@@ -25,6 +25,7 @@ struct TrainerFlags {
   std::string calibration = "one_shot";
   std::string http = "127.0.0.1:9464";  ///< "off" does not serve
   std::string grpc = "127.0.0.1:9465";  ///< "off" does not serve
+  std::string targets;                  ///< file with the address for Prometheus; empty: none
   bool allow_control = false;           ///< accepts commands over gRPC
   std::string run_dir;                  ///< empty: no journal
   double linger_seconds = 0;

@@ -17,6 +17,7 @@ AnalyzedReport WithoutLayers(AnalyzedReport report) {
   }
   if (report.report.curvature) report.report.curvature->layers.clear();
   report.report.skipped_layers.clear();
+  report.report.parameter_digests.clear();
   return report;
 }
 

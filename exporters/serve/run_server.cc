@@ -15,6 +15,7 @@
 #include "ptqwatch/run_source.h"
 #include "security/check_security.h"
 #include "serve/followed_run.h"
+#include "serve/targets_file.h"
 
 namespace ptqwatch {
 namespace {
@@ -25,6 +26,7 @@ using internal::ListenOptions;
 using internal::ReportHistory;
 using internal::ServedRun;
 using internal::StrCat;
+using internal::TargetsFile;
 using internal::WebServer;
 
 // Time for streams to send the rest.
@@ -56,6 +58,10 @@ absl::Status CheckOptions(const std::vector<std::string>& run_dirs, const ServeO
     return absl::InvalidArgumentError(
         StrCat("ServeOptions.max_layers = ", options.max_layers, "; expected 0 or more"));
   }
+  if (!options.targets_file.empty() && options.http.empty()) {
+    return absl::InvalidArgumentError(StrCat("ServeOptions.targets_file = '", options.targets_file,
+                                             "' is for ServeOptions.http, which is empty"));
+  }
   return absl::OkStatus();
 }
 
@@ -77,6 +83,10 @@ class RunServerImpl final : public RunServer {
       PTQWATCH_ASSIGN_OR_RETURN(followed_.emplace_back(),
                                 FollowedRun::Start(run_dirs[i], make, &runs_));
     }
+    if (!options.targets_file.empty()) {
+      PTQWATCH_ASSIGN_OR_RETURN(targets_, TargetsFile::Write(options.targets_file, http_->address(),
+                                                             options.security.tls()));
+    }
     return absl::OkStatus();
   }
 
@@ -84,6 +94,7 @@ class RunServerImpl final : public RunServer {
   std::string grpc_address() const override { return grpc_ == nullptr ? "" : grpc_->address(); }
 
   void Stop() override {
+    targets_.reset();  // first: once the port is free, another server may take it, and the file
     for (const auto& run : followed_) run->BeginStop();
     for (const auto& run : followed_) run->Stop();
     if (http_ != nullptr) http_->Stop();
@@ -131,7 +142,8 @@ class RunServerImpl final : public RunServer {
   internal::ReportForms forms_;
   std::unique_ptr<WebServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
-  std::vector<std::unique_ptr<FollowedRun>> followed_;  // last: they use the members above
+  std::vector<std::unique_ptr<FollowedRun>> followed_;  // they use the members above
+  std::unique_ptr<TargetsFile> targets_;
 };
 
 absl::StatusOr<std::unique_ptr<RunServer>> Make(const std::vector<std::string>& run_dirs,

@@ -8,11 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ptqwatch/config.h"
 
 namespace ptqwatch::internal {
 
 /// Writes a file that appears under its name either complete or not at all. Not thread-safe.
-class AtomicFile {
+class PTQWATCH_EXPORT AtomicFile {
  public:
   /// Creates a temporary file beside `path`, with the permissions `mode` less the umask. Errors are
   /// the system's and name `path`.

@@ -27,17 +27,24 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
     return absl::FailedPreconditionError(StrCat("'", path, "' is not a regular file"));
   }
   file.inode_ = info.st_ino;
+  struct statx more {};
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_BTIME, &more) == 0 &&
+      (more.stx_mask & STATX_BTIME) != 0) {
+    file.born_ = int64_t{more.stx_btime.tv_sec} * 1'000'000'000 + more.stx_btime.tv_nsec;
+  }
   return file;
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       inode_(other.inode_),
+      born_(other.born_),
       path_(std::move(other.path_)) {}
 
 InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(inode_, other.inode_);
+  std::swap(born_, other.born_);
   std::swap(path_, other.path_);
   return *this;
 }

@@ -28,8 +28,11 @@ class InputFile {
   absl::StatusOr<int64_t> Size() const;
   /// Whether any name still refers to the file.
   bool HasName() const;
-  /// Distinguishes the file from a later one with the same name.
+  /// Distinguishes the file from a later one with the same name, while this object lives.
   ino_t inode() const { return inode_; }
+  /// When the file was made, in nanoseconds; 0 if the file system does not know. With inode() it
+  /// distinguishes the file for good.
+  int64_t born() const { return born_; }
   const std::string& path() const { return path_; }
 
  private:
@@ -37,6 +40,7 @@ class InputFile {
 
   int descriptor_;
   ino_t inode_ = 0;
+  int64_t born_ = 0;
   std::string path_;
 };
 

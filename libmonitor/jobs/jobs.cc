@@ -19,11 +19,21 @@ void GuardJob(Job& job, absl::FunctionRef<void()> act) {
   if (!done.ok()) job.Abandon(StrCat(done));
 }
 
+// Whether another rank does this job; requests are then refused.
+template <typename Tracker>
+bool MadeByOther(const JobParts& parts, Tracker& tracker) {
+  const WorkShare& share = parts.suite.share();
+  if (share.Owns(share.curvature)) return false;
+  tracker.Close(StrCat("rank ", share.curvature, " makes it"));
+  return true;
+}
+
 }  // namespace
 
 std::vector<MakeJob> AllJobs() {
   return {
       [](const JobParts& parts) -> std::unique_ptr<Job> {
+        if (MadeByOther(parts, parts.trackers.slice)) return nullptr;
         return std::make_unique<SliceJob>(
             parts.suite.session(),
             SliceJobOptions{.run_dir = parts.options.run_dir,
@@ -32,6 +42,7 @@ std::vector<MakeJob> AllJobs() {
             parts.trackers.slice);
       },
       [](const JobParts& parts) -> std::unique_ptr<Job> {
+        if (MadeByOther(parts, parts.trackers.cooldown)) return nullptr;
         return std::make_unique<CooldownJob>(parts.suite.session(), parts.options.cooldown,
                                              QuantizationOptionsOf(parts.options),
                                              parts.suite.curvature(), parts.trackers.cooldown);
@@ -40,7 +51,9 @@ std::vector<MakeJob> AllJobs() {
 }
 
 Jobs::Jobs(const JobParts& parts, const std::vector<MakeJob>& list) {
-  for (const MakeJob& make : list) jobs_.push_back(make(parts));
+  for (const MakeJob& make : list) {
+    if (std::unique_ptr<Job> job = make(parts)) jobs_.push_back(std::move(job));
+  }
 }
 
 bool Jobs::want_quantized_weights() const {

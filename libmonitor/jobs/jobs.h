@@ -24,6 +24,7 @@ struct JobParts {
   const MonitorOptions& options;
   JobTrackers& trackers;
 };
+/// Returns null if another rank does the job.
 using MakeJob = std::function<std::unique_ptr<Job>(const JobParts&)>;
 /// All jobs.
 std::vector<MakeJob> AllJobs();

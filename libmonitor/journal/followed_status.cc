@@ -82,6 +82,10 @@ bool FollowedStatus::undecided() const {
          FirstIsOld() && Unchanged() < kProofOfLife;
 }
 
+bool FollowedStatus::ended() const {
+  return newest_ && (IsOver(newest_->monitor.health) || IsSilent());
+}
+
 bool FollowedStatus::IsSilent() const {
   return Unchanged() > kSilence || (FirstIsOld() && !undecided());
 }

@@ -26,6 +26,10 @@ class FollowedStatus {
   /// Whether the first status is old by the clock of another host, which may be wrong: for the next
   /// five seconds, a newer status would show that the run lives.
   bool undecided() const;
+  /// Whether the status file shows no sign of life, or that the run is over.
+  bool ended() const;
+  /// When the contents of the status file last changed, by the monotonic clock.
+  std::chrono::nanoseconds changed() const { return changed_; }
 
   /// Returns the status with an empty name.
   RunStatus run_status() const;

@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_JOURNAL_JOURNAL_TAIL_H_
 #define PTQWATCH_JOURNAL_JOURNAL_TAIL_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,13 +26,20 @@ class JournalTail {
   /// errno and names the path; the next call continues after the lines read so far.
   absl::StatusOr<bool> Read();
 
+  /// Reads one line, for a reader of many journals: no file stays open. True if a line was read.
+  absl::StatusOr<bool> ReadLine();
+
  private:
+  absl::StatusOr<bool> ReadSome(bool one_line);
   absl::StatusOr<bool> OpenNext();
+  absl::StatusOr<bool> OpenAgain();
   absl::Status ReadRest();
 
   const std::string run_dir_;
   LineReader reader_;
   std::optional<InputFile> file_;
+  // The part that ReadLine left: InputFile::inode and born.
+  std::optional<std::pair<ino_t, int64_t>> left_;
   int64_t offset_ = 0;  // bytes before it have been read
 };
 

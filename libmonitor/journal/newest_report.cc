@@ -12,12 +12,14 @@
 #include "base/status_macros.h"
 #include "journal/journal_files.h"
 #include "journal/line_reader.h"
+#include "journal/rank_directory.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kFirstLook = int64_t{1} << 20;
 constexpr int64_t kLastLook = int64_t{64} << 20;
+constexpr size_t kAskedRanks = 8;
 
 // The last report among whole lines.
 std::optional<AnalyzedReport> LastReportOf(std::string_view lines) {
@@ -61,6 +63,17 @@ absl::StatusOr<std::optional<AnalyzedReport>> ReadNewestReport(const std::string
     if (newest) return newest;
   }
   return std::nullopt;
+}
+
+int NewestAttemptAmongRanks(const std::string& run_dir) {
+  std::vector<int64_t> ranks = RanksIn(run_dir);
+  ranks.resize(std::min(ranks.size(), kAskedRanks));
+  int attempt = 0;
+  for (const int64_t rank : ranks) {
+    const auto newest = ReadNewestReport(RankDirectory(run_dir, rank));
+    if (newest.ok() && *newest) attempt = std::max(attempt, (*newest)->report.attempt);
+  }
+  return attempt;
 }
 
 }  // namespace ptqwatch::internal

@@ -14,6 +14,11 @@ namespace ptqwatch::internal {
 /// MiB. A failure has the status of errno and names the path.
 absl::StatusOr<std::optional<AnalyzedReport>> ReadNewestReport(const std::string& run_dir);
 
+/// The highest attempt in the newest reports of the ranks that have a directory in `run_dir`, 0
+/// without any: that of the newest launch that has reported. Reads the journals of the first eight
+/// ranks and ignores errors.
+int NewestAttemptAmongRanks(const std::string& run_dir);
+
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_JOURNAL_NEWEST_REPORT_H_

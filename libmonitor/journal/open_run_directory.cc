@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,11 +16,11 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "journal/followed_status.h"
 #include "journal/journal_files.h"
-#include "journal/journal_tail.h"
 #include "journal/newest_report.h"
+#include "journal/rank_directory.h"
 #include "journal/run_control.h"
+#include "journal/run_reader.h"
 #include "journal/status_file.h"
 #include "ptqwatch/run_source.h"
 
@@ -46,13 +47,7 @@ void LeaveLayersOut(Report& report) {
   for (QuantizationReport& quantization : report.quantization) quantization.layers = {};
   if (report.curvature) report.curvature->layers = {};
   report.skipped_layers = {};
-}
-
-// Returns NotFound if the status file does not exist yet.
-absl::Status ReadStatus(const std::string& run_dir, FollowedStatus& status) {
-  PTQWATCH_ASSIGN_OR_RETURN(const RunStatus read, ReadStatusFile(run_dir));
-  status.OnStatus(read);
-  return absl::OkStatus();
+  report.parameter_digests = {};
 }
 
 void Wait(Clock* clock, nanoseconds duration) {
@@ -60,29 +55,16 @@ void Wait(Clock* clock, nanoseconds duration) {
   clock->SleepFor(duration, never);
 }
 
-absl::Status ReadToEnd(JournalTail& tail) {
-  while (true) {
-    PTQWATCH_ASSIGN_OR_RETURN(const bool more, tail.Read());
-    if (!more) return absl::OkStatus();
-  }
-}
-
 // The state of one call of Watch.
 class DirectoryWatch {
  public:
   DirectoryWatch(std::string run_dir, const WatchOptions& options, Clock* clock,
                  WatchListener* listener)
-      : run_dir_(std::move(run_dir)),
-        options_(options),
-        clock_(clock),
-        listener_(listener),
-        status_(run_dir_, clock),
-        tail_(run_dir_, {.report = [this](AnalyzedReport report) { OnReport(std::move(report)); },
-                         .event = [this](const Event& event) { OnEvent(event); },
-                         .unreadable = [] {}}) {}
+      : run_dir_(std::move(run_dir)), options_(options), clock_(clock), listener_(listener) {}
 
   absl::Status Run() {
     PTQWATCH_RETURN_IF_ERROR(WaitForRun());
+    OpenReader();
     GiveNewest();
     while (!stopped_) {
       // Reads the status before the journal, so that no lines can follow once it says that the run
@@ -113,6 +95,15 @@ class DirectoryWatch {
     return absl::OkStatus();
   }
 
+  void OpenReader() {
+    reader_ = MakeRunReader(
+        run_dir_, clock_,
+        {.report = [this](AnalyzedReport report) { OnReport(std::move(report)); },
+         .event = [this](const Event& event) { OnEvent(event); },
+         .unreadable = [] {}},
+        options_.until_now ? RankJournals::Wait::kNotLong : RankJournals::Wait::kForRanks);
+  }
+
   // Ignores errors, because reading the whole journal reports them.
   void GiveNewest() {
     const auto newest = ReadNewestReport(run_dir_);
@@ -120,10 +111,10 @@ class DirectoryWatch {
   }
 
   void ReadAndGiveStatus() {
-    const absl::Status read = ReadStatus(run_dir_, status_);
+    const absl::Status read = reader_->ReadStatus();
     if (!read.ok() && !absl::IsNotFound(read)) Trouble(std::string(Message(read)));
-    if (!status_.known()) return;
-    RunStatus now = status_.run_status();
+    if (!reader_->known()) return;
+    RunStatus now = reader_->status();
     now.name = RunNameOf(run_dir_);
     const bool was_over = std::exchange(over_, IsOver(now));
     if (over_ && !was_over && caught_up_ && !options_.exit_when_done) {
@@ -138,7 +129,7 @@ class DirectoryWatch {
 
   // Retries later, because an unreadable file may become readable.
   absl::StatusOr<bool> ReadJournal() {
-    const absl::StatusOr<bool> more = tail_.Read();
+    const absl::StatusOr<bool> more = reader_->ReadJournal();
     if (more.ok()) return more;
     if (options_.until_now) return more.status();
     Trouble(std::string(Message(more.status())));
@@ -161,7 +152,6 @@ class DirectoryWatch {
     }
     run_id_ = report.run_id;
     newest_ = std::max(newest_, report.sequence);
-    status_.OnReport(std::make_shared<const AnalyzedReport>(analyzed));
     if (!seen_.Add(report) || !Wanted(report.sequence)) return;
     if (options_.without_layers) LeaveLayersOut(report);
     stopped_ = !listener_->OnReport(analyzed, /*missed=*/0);
@@ -174,7 +164,6 @@ class DirectoryWatch {
 
   void OnEvent(const Event& event) {
     if (stopped_) return;
-    status_.OnEvent(event);
     // Events before the first requested report are not requested either.
     if (caught_up_ || options_.after_sequence == 0) listener_->OnEvent(event);
   }
@@ -190,8 +179,7 @@ class DirectoryWatch {
   const WatchOptions options_;
   Clock* const clock_;
   WatchListener* const listener_;
-  FollowedStatus status_;
-  JournalTail tail_;
+  std::unique_ptr<RunReader> reader_;
   SeenReports seen_;
   std::string run_id_;
   std::string trouble_;
@@ -212,25 +200,20 @@ class RunDirectory final : public RunSource {
   absl::StatusOr<RunStatus> Status() override {
     return Guard([&]() -> absl::StatusOr<RunStatus> {
       if (!HoldsRun(run_dir_)) return NoRunIn(run_dir_);
-      FollowedStatus status(run_dir_, clock_);
-      const absl::Status read = ReadStatus(run_dir_, status);
+      const LineHandlers ignore{
+          .report = [](const AnalyzedReport&) {}, .event = nullptr, .unreadable = [] {}};
+      const auto reader = MakeRunReader(run_dir_, clock_, ignore, RankJournals::Wait::kNotLong);
+      const absl::Status read = reader->ReadStatus();
       if (!read.ok() && !absl::IsNotFound(read)) return read;
-      while (status.undecided()) {
+      while (reader->undecided()) {
         Wait(clock_, kLookInterval);
-        ReadStatus(run_dir_, status).IgnoreError();  // it was read before
+        reader->ReadStatus().IgnoreError();  // it was read before
       }
       // The run has no status file, or its version did not count reports there.
-      if (!read.ok() || status.run_status().monitor.last_sequence == 0) {
-        JournalTail tail(run_dir_, {.report =
-                                        [&](AnalyzedReport report) {
-                                          status.OnReport(std::make_shared<const AnalyzedReport>(
-                                              std::move(report)));
-                                        },
-                                    .event = [&](const Event& event) { status.OnEvent(event); },
-                                    .unreadable = [] {}});
-        PTQWATCH_RETURN_IF_ERROR(ReadToEnd(tail));
+      if (!read.ok() || reader->status().monitor.last_sequence == 0) {
+        PTQWATCH_RETURN_IF_ERROR(reader->ReadToEnd());
       }
-      RunStatus now = status.run_status();
+      RunStatus now = reader->status();
       now.name = RunNameOf(run_dir_);
       return now;
     });
@@ -254,8 +237,11 @@ class RunDirectory final : public RunSource {
         if (query.without_layers) LeaveLayersOut(report);
         reports.push_back(std::move(analyzed));
       };
-      JournalTail tail(run_dir_, {.report = keep, .event = nullptr, .unreadable = [] {}});
-      PTQWATCH_RETURN_IF_ERROR(ReadToEnd(tail));
+      const auto reader =
+          MakeRunReader(run_dir_, clock_, {.report = keep, .event = nullptr, .unreadable = [] {}},
+                        RankJournals::Wait::kNotLong);
+      reader->ReadStatus().IgnoreError();  // it tells whether a rank has a report to come
+      PTQWATCH_RETURN_IF_ERROR(reader->ReadToEnd());
       return reports;
     });
   }
@@ -265,12 +251,48 @@ class RunDirectory final : public RunSource {
   }
 
   absl::StatusOr<int64_t> Do(const Command& command) override {
-    absl::StatusOr<int64_t> done = RunControl(run_dir_).Do(command);
+    absl::StatusOr<int64_t> done = DoAtAll(command);
     if (done.ok()) return done;
     return absl::Status(done.status().code(), Printable(Message(done.status())));
   }
 
  private:
+  // Asks the run, or each rank of it. One rank alone makes a slice, for example, and the others
+  // refuse.
+  absl::StatusOr<int64_t> DoAtAll(const Command& command) const {
+    const std::vector<int64_t> ranks = RanksIn(run_dir_);
+    if (ranks.empty()) return RunControl(run_dir_).Do(command);
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t newest, NewestMerged());
+    std::optional<int64_t> done;
+    absl::Status refusal, silence;
+    for (const int64_t rank : ranks) {
+      const absl::StatusOr<int64_t> answer = RunControl(RankDirectory(run_dir_, rank)).Do(command);
+      if (answer.ok()) {
+        done = std::max(*answer, done.value_or(0));
+      } else {
+        (absl::IsUnavailable(answer.status()) ? silence : refusal).Update(answer.status());
+      }
+    }
+    if (!done) return refusal.ok() ? silence : refusal;
+    const bool is_job = std::holds_alternative<MakeSlice>(command) ||
+                        std::holds_alternative<StartCooldown>(command);
+    return is_job ? *done : newest;
+  }
+
+  // A rank answers with the sequence of its own newest report.
+  absl::StatusOr<int64_t> NewestMerged() const {
+    int64_t newest = 0;
+    const auto reader = MakeRunReader(
+        run_dir_, clock_,
+        {.report = [&](const AnalyzedReport& analyzed) { newest = analyzed.report.sequence; },
+         .event = nullptr,
+         .unreadable = [] {}},
+        RankJournals::Wait::kNotLong);
+    reader->ReadStatus().IgnoreError();
+    PTQWATCH_RETURN_IF_ERROR(reader->ReadToEnd());
+    return newest;
+  }
+
   const std::string run_dir_;
   Clock* const clock_;
 };
@@ -282,6 +304,11 @@ bool HoldsRun(const std::string& run_dir) {
   const auto is_there = [](const std::string& path) {
     return internal::InputFile::Open(path).ok();
   };
+  const std::vector<int64_t> ranks = internal::RanksIn(run_dir);
+  if (std::any_of(ranks.begin(), ranks.end(),
+                  [&](int64_t rank) { return HoldsRun(internal::RankDirectory(run_dir, rank)); })) {
+    return true;
+  }
   if (is_there(internal::StrCat(run_dir, "/", internal::kStatusFileName))) return true;
   const auto paths = internal::JournalPaths(run_dir);
   return paths.ok() && std::any_of(paths->begin(), paths->end(), is_there);

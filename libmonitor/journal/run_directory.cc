@@ -27,6 +27,7 @@ void DropLayers(Report& report) {
   }
   if (report.curvature) report.curvature->layers = {};
   report.skipped_layers = {};
+  report.parameter_digests = {};
 }
 
 void Keep(AnalyzedReport report, RunHistory& history) {

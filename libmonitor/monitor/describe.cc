@@ -155,7 +155,8 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
 
 MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
                                    const Planner& planner, const MonitorOptions& options) {
-  std::string text = DescribeDevice(suite.session().device());
+  std::string text = suite.share().Describe(options);
+  text += DescribeDevice(suite.session().device());
   const std::vector<ProbeNeeds> probes =
       suite.Needs(suite.session().budgets().measuring->remaining());
   for (const ProbeNeeds& probe : probes) text += probe.text;

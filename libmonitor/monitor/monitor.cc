@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "monitor/inert_monitor.h"
+#include "monitor/rank_place.h"
 #include "monitor/running_monitor.h"
 #include "monitor/server_keeper.h"
 #include "monitor/server_program.h"
@@ -59,7 +60,7 @@ struct Monitor::State {
   }
   // Makes a directory for a run that only its server reads. Serve reports an error.
   void MakeTemporaryDir(std::string& run_dir);
-  absl::Status Serve(const ServeOptions& options, const std::string& run_dir);
+  absl::Status Serve(const ServeOptions& options, const std::string& run_dir, bool of_rank);
   ~State();
 };
 
@@ -75,13 +76,16 @@ void Monitor::State::MakeTemporaryDir(std::string& run_dir) {
   if (made.ok()) run_dir = temporary_dir = *std::move(made);
 }
 
-absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir) {
+absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir,
+                                   bool of_rank) {
+  const internal::ServedDirectory directory{
+      .run_dir = run_dir, .remove = !temporary_dir.empty(), .of_rank = of_rank};
   const auto start = [&]() -> absl::Status {
     PTQWATCH_RETURN_IF_ERROR(no_directory);
     PTQWATCH_RETURN_IF_ERROR(Validate(options));
     PTQWATCH_ASSIGN_OR_RETURN(
         server, internal::ServerKeeper::Start(
-                    options, run_dir, !temporary_dir.empty(),
+                    options, directory,
                     {[this](const ServerStatus& status) { publisher().SetServer(status); },
                      [this](const absl::Status& failure, const std::string& message) {
                        OnServerChange(failure, message);
@@ -98,7 +102,9 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
   publisher().SetServer(
       {.state = ServerState::kFailed, .reason = std::string(internal::Message(started))});
   std::string message = internal::StrCat("no server beside this run: ", started);
-  if (!run_dir.empty()) message += internal::StrCat("; to serve it: ptqwatch serve ", run_dir);
+  if (!run_dir.empty()) {
+    message += internal::StrCat("; to serve it: ptqwatch serve ", directory.served());
+  }
   internal::Log(Severity::kError, message);
   OnServerChange(started, message);
   return started;
@@ -127,14 +133,28 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
-    if (const std::string why = internal::WhyAnotherServes(); options.serve && !why.empty()) {
+    const absl::Status placed = internal::EnterRank(options);
+    // Without its place, a rank has no directory of its own.
+    if (!placed.ok()) options.run_dir.clear();
+    if (const std::string why = internal::WhyAnotherServes(options.rank.value_or(0));
+        options.serve && !why.empty()) {
       internal::Log(Severity::kInfo,
                     internal::StrCat("no server beside this process: ", why,
                                      "; only local rank 0 starts one on this machine"));
       options.serve.reset();
     }
-    if (options.serve && options.run_dir.empty()) state->MakeTemporaryDir(options.run_dir);
-    auto running = Start(std::move(subject), options, exporters);
+    if (options.serve && options.run_dir.empty()) {
+      if (!placed.ok()) {
+        state->no_directory = placed;
+      } else if (options.ranks) {
+        state->no_directory = absl::InvalidArgumentError(
+            "MonitorOptions.run_dir is empty: ranks are served from a directory that they share");
+      } else {
+        state->MakeTemporaryDir(options.run_dir);
+      }
+    }
+    auto running = placed.ok() ? Start(std::move(subject), options, exporters)
+                               : absl::StatusOr<std::unique_ptr<internal::RunningMonitor>>(placed);
     if (running.ok()) {
       state->running = *std::move(running);
     } else if (options.on_failure == OnFailure::kError) {
@@ -147,7 +167,8 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     }
     std::unique_ptr<Monitor> monitor(new Monitor(std::move(state)));  // stops whatever has started
     if (options.serve) {
-      const absl::Status served = monitor->state_->Serve(*options.serve, options.run_dir);
+      const absl::Status served =
+          monitor->state_->Serve(*options.serve, options.run_dir, options.rank.has_value());
       if (!served.ok() && options.on_failure == OnFailure::kError) return served;
     }
     return monitor;

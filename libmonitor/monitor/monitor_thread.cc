@@ -27,6 +27,8 @@ constexpr std::chrono::minutes kLongestSlice{30};
 MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions& options,
                              Past past)
     : core_(std::move(core)),
+      rank_(options.rank),
+      ranks_(options.ranks),
       sequence_(past.sequence),
       probe_state_(std::move(past.probe_state)),
       analyzer_(std::move(past.analyzer)),
@@ -40,7 +42,8 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
                .lock = std::move(past.lock),
                .bytes = core_->context.host_bytes,
                .board = {core_, &core_->board},
-               .clock = core_->clock}) {}
+               .clock = core_->clock}),
+      grid_(GridStretch::Density(core_->schedule.decay_density)) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
@@ -200,6 +203,8 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   // Before anything can fail: a report without its place in the run would break the series.
   const RunInfo& run = core_->publisher->run();
   ReportHeader header{.run_id = run.run_id,
+                      .rank = rank_,
+                      .ranks = ranks_,
                       .attempt = run.attempt,
                       .fingerprint = run.fingerprint,
                       .sequence = ++sequence_,
@@ -216,7 +221,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .lr_phase = filled.header.lr.phase};
   header.plan = place.plan;
   absl::StatusOr<Measured> measured =
-      Guard([&] { return LoadAndMeasure(filled, place, header.snapshot_digest, context); });
+      Guard([&] { return LoadAndMeasure(filled, place, header, context); });
   ReleaseSlot();
   if (core_->context.cancel.cancelled()) return;
   if (set_up_.ok()) {
@@ -292,7 +297,7 @@ void MonitorThread::WorkAtJobs() noexcept {
 
 absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
                                                        const SnapshotPlace& place,
-                                                       std::string& digest,
+                                                       ReportHeader& header,
                                                        const ExecutionContext& context) {
   PTQWATCH_RETURN_IF_ERROR(set_up_);
   ModelSession& session = core_->suite->session();
@@ -305,7 +310,9 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   core_->suite->Load(filled);
   stream.Drain();
   ReleaseSlot();
-  PTQWATCH_ASSIGN_OR_RETURN(digest, DigestOfParameters(session.replica(), context));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      header.snapshot_digest,
+      DigestOfParameters(session.replica(), context, ranks_ ? &header.parameter_digests : nullptr));
   PTQWATCH_ASSIGN_OR_RETURN(
       Measured measured,
       core_->suite->Measure(

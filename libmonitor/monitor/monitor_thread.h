@@ -14,6 +14,7 @@
 #include "journal/run_lock.h"
 #include "monitor/alert_notices.h"
 #include "monitor/failure_policy.h"
+#include "monitor/grid_stretch.h"
 #include "monitor/phase_notices.h"
 #include "monitor/run_core.h"
 #include "monitor/skip_notices.h"
@@ -92,10 +93,11 @@ class MonitorThread {
   /// Seconds between due snapshots while the learning rate does not decay; 0 if unknown.
   double IntervalSeconds(const MonitorStatus& status) const;
   void AdaptPlan(const Plan& plan, const Measured& measured, int64_t step);
+  void StretchGrid(const Measured& measured, int64_t step);
   void MeasureSnapshot(const Snapshot& filled);
-  /// Sets `digest` once the snapshot is loaded.
+  /// Sets the digests of `header` once the snapshot is loaded.
   absl::StatusOr<Measured> LoadAndMeasure(const Snapshot& filled, const SnapshotPlace& place,
-                                          std::string& digest, const ExecutionContext& context);
+                                          ReportHeader& header, const ExecutionContext& context);
   // Passes the published snapshot to the jobs.
   void BeginJobs(const SnapshotPlace& place, Measured& measured, const ExecutionContext& context);
   // Works on the jobs until a snapshot comes, nothing is left, or no core is spare.
@@ -111,6 +113,8 @@ class MonitorThread {
   void PublishEvent(Event::Kind kind, Severity severity, int64_t step, std::string message);
 
   const std::shared_ptr<RunCore> core_;
+  const std::optional<int64_t> rank_;
+  const std::optional<int64_t> ranks_;
   int64_t sequence_;  // of the newest report
   ProbeState probe_state_;
   Analyzer analyzer_;
@@ -124,6 +128,7 @@ class MonitorThread {
   bool standstill_ = false;  // has been announced
   RateLimitedLog probe_failed_;
   StateKeeper states_;
+  GridStretch grid_;
 
   Mutex mutex_;
   CondVar changed_;

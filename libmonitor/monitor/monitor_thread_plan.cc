@@ -48,12 +48,31 @@ double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
 void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
   // The work of a failed or shortened snapshot says nothing about its cost.
   for (const ProbeResult& result : measured.results) {
-    if (result.outcome.kind != ProbeOutcome::Kind::kOk) return;
+    using Kind = ProbeOutcome::Kind;
+    if (result.outcome.kind != Kind::kOk && result.outcome.kind != Kind::kDisabled) return;
   }
   const std::optional<std::string> changed = core_->budget->Learn(
       {plan, measured.work_seconds}, IntervalSeconds(core_->publisher->status()));
+  if (ranks_.value_or(1) > 1) StretchGrid(measured, step);
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
+  PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);
+}
+
+void MonitorThread::StretchGrid(const Measured& measured, int64_t step) {
+  const WorkBudget& budget = *core_->budget;
+  if (budget.full_speed()) return;
+  double work = 0;
+  if (budget.planner().fixed()) {
+    for (const auto& [probe, seconds] : measured.work_seconds) work += seconds;
+  } else {
+    work = budget.planner().model().Mean(budget.planner().plan());
+  }
+  const auto changed =
+      grid_.Learn(work / budget.long_run_share(), IntervalSeconds(core_->publisher->status()));
+  core_->switches.stretch.store(grid_.stretch(), std::memory_order_relaxed);
+  if (!changed) return;
+  Log(Severity::kInfo, *changed);
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);
 }
 

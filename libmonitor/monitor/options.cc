@@ -145,6 +145,11 @@ absl::Status Validate(const MonitorOptions& options) {
                    "zero (no reserve) or positive");
   }
   if (options.clock == nullptr) return Invalid("clock", "null", "a clock");
+  if (options.ranks.value_or(1) > 1 && options.schedule.every_seconds > 0) {
+    return Invalid("schedule.every_seconds", StrCat(options.schedule.every_seconds),
+                   StrCat("zero with ranks = ", *options.ranks,
+                          ", which agree on steps but have no common clock"));
+  }
   if (options.quantizers.empty()) return Invalid("quantizers", "{}", "one quantizer or more");
   for (size_t i = 0; i < options.quantizers.size(); ++i) {
     if (absl::Status status = Validate(options.quantizers[i]); !status.ok()) {

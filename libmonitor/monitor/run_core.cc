@@ -5,6 +5,7 @@
 
 #include "ATen/Parallel.h"
 #include "base/free_memory.h"
+#include "monitor/grid_stretch.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -14,12 +15,18 @@ int64_t StepsApart(const ScheduleOptions& schedule) {
   return schedule.every_seconds > 0 || schedule.log_spaced_per_decade > 0 ? 0 : schedule.every;
 }
 
+ScheduleOptions OfRanks(ScheduleOptions schedule) {
+  schedule.decay_density = GridStretch::Density(schedule.decay_density);
+  return schedule;
+}
+
 }  // namespace
 
 RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject_in,
                  TrainerSwitches* shared)
     : clock(options.clock),
-      schedule(options.schedule),
+      several_ranks(options.ranks.value_or(1) > 1),
+      schedule(several_ranks ? OfRanks(options.schedule) : options.schedule),
       max_overhead(options.max_overhead),
       max_stall_ratio(options.duty_cycle ? 0 : options.max_overhead),
       training_threads(options.training_threads > 0 ? options.training_threads
@@ -27,6 +34,9 @@ RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject
       subject(std::move(subject_in)),
       own_switches(StepsApart(schedule)),
       switches(shared != nullptr ? *shared : own_switches) {
+  if (several_ranks) {
+    own_switches.stretch = switches.stretch = GridStretch(schedule.decay_density).stretch();
+  }
   context.clock = clock;
   context.pacer = Pacer(1, clock);
   context.seeds = SeedSource(options.seed);

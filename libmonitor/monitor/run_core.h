@@ -35,6 +35,7 @@ struct RunCore {
   void Complete(MonitorStatus& status) const;
 
   Clock* const clock;
+  const bool several_ranks;  ///< others measure the same run (MonitorOptions::ranks)
   const ScheduleOptions schedule;
   const double max_overhead;
   /// Share of its time for which noticeable copies may hold training up; 0: no limit.

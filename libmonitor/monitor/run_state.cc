@@ -1,12 +1,14 @@
 #include "monitor/run_state.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "journal/newest_report.h"
 #include "journal/run_directory.h"
 
 namespace ptqwatch::internal {
@@ -16,6 +18,11 @@ std::string NewRunId(double unix_seconds) {
   // std::random_device leaves the trainer's generators alone.
   std::random_device random;
   return StrFormat("%d-%08x", static_cast<int64_t>(unix_seconds), static_cast<uint32_t>(random()));
+}
+
+// The same for all ranks, whose directories are in that of the run.
+std::string SharedRunId(const std::string& rank_dir) {
+  return std::filesystem::path(rank_dir).parent_path().filename().string();
 }
 
 void LogColdStart(std::string_view why) { Log(Severity::kWarning, StrCat("cold start: ", why)); }
@@ -63,7 +70,14 @@ absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options) {
     PTQWATCH_ASSIGN_OR_RETURN(state.lock, RunLock::Take(options.run_dir));
     PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, ReadRunDirectory(options.run_dir));
     if (state.run_id.empty()) state.run_id = history.run_id;
+    if (state.run_id.empty() && options.ranks) state.run_id = SharedRunId(options.run_dir);
     state.attempt = history.attempts + 1;
+    if (options.ranks) {
+      // Attempts count those of the run, so that equal ones belong together in all ranks. No rank
+      // can have reported in this one, since the ranks train in step.
+      const auto run_dir = std::filesystem::path(options.run_dir).parent_path();
+      state.attempt = std::max(state.attempt, NewestAttemptAmongRanks(run_dir) + 1);
+    }
     state.sequence = history.last_sequence;
     state.unreadable_lines = history.unreadable_lines;
     state.history = std::move(history.reports);

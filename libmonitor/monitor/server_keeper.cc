@@ -18,7 +18,6 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "monitor/server_program.h"
 #include "ptqwatch/config.h"
 #include "ptqwatch/report.h"
 
@@ -51,11 +50,10 @@ absl::Status CheckHello(const ServerHello& hello, const std::string& program) {
 
 // State shared by the object and its thread, which may be left behind while it writes to the log.
 struct ServerKeeper::Shared {
-  Shared(ServeOptions options_in, std::string run_dir_in, bool remove, Listener listener_in,
+  Shared(ServeOptions options_in, ServedDirectory directory_in, Listener listener_in,
          const Timing& timing_in)
       : options(std::move(options_in)),
-        run_dir(std::move(run_dir_in)),
-        remove_run_dir(remove),
+        directory(std::move(directory_in)),
         listener(std::move(listener_in)),
         timing(timing_in),
         wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -79,8 +77,7 @@ struct ServerKeeper::Shared {
   void Wait(int descriptor, steady_clock::time_point until) const;
 
   ServeOptions options;  // for the thread
-  const std::string run_dir;
-  const bool remove_run_dir;
+  const ServedDirectory directory;
   const Listener listener;
   const Timing timing;
   const int wake;
@@ -123,9 +120,10 @@ void ServerKeeper::Shared::Set(ServerState state, absl::Status failure, const Se
     changed.SignalAll();
   }
   if (!announce) return;
-  const std::string message = failure.ok() ? StrCat("the server of '", run_dir, "' serves again")
-                                           : StrCat("no server beside this run: ", failure,
-                                                    "; to serve it: ptqwatch serve ", run_dir);
+  const std::string message = failure.ok()
+                                  ? StrCat("the server of '", directory.served(), "' serves again")
+                                  : StrCat("no server beside this run: ", failure,
+                                           "; to serve it: ptqwatch serve ", directory.served());
   Log(failure.ok() ? Severity::kInfo : Severity::kError, message);
   if (listener.on_change) listener.on_change(failure, message);
 }
@@ -140,7 +138,7 @@ absl::Status ServerKeeper::Shared::WaitForLine(LaunchedServer& server) {
     if (stopping()) return absl::CancelledError("stopped");
     if (server.ended()) {
       return absl::UnavailableError(
-          StrCat("'", program, "' ended; its output is in '", run_dir, "/serve.log'"));
+          StrCat("'", program, "' ended; its output is in '", directory.run_dir, "/serve.log'"));
     }
     if (steady_clock::now() >= until) {
       return absl::DeadlineExceededError(
@@ -155,8 +153,8 @@ absl::Status ServerKeeper::Shared::WaitForLine(LaunchedServer& server) {
 
 bool ServerKeeper::Shared::RunOnce() {
   absl::StatusOr<LaunchedServer> server =
-      LaunchedServer::Launch(program, ServerArguments(options, run_dir, getpid(), remove_run_dir),
-                             ServerEnvironment(options), StrCat(run_dir, "/serve.log"));
+      LaunchedServer::Launch(program, ServerArguments(options, directory, getpid()),
+                             ServerEnvironment(options), StrCat(directory.run_dir, "/serve.log"));
   if (!server.ok()) {
     Fail(server.status());
     return false;
@@ -207,15 +205,13 @@ void ServerKeeper::Shared::Run() {
 }
 
 absl::StatusOr<std::unique_ptr<ServerKeeper>> ServerKeeper::Start(const ServeOptions& options,
-                                                                  const std::string& run_dir,
-                                                                  bool remove_run_dir,
+                                                                  const ServedDirectory& directory,
                                                                   Listener listener,
                                                                   const Timing& timing) {
-  auto shared =
-      std::make_shared<Shared>(options, run_dir, remove_run_dir, std::move(listener), timing);
+  auto shared = std::make_shared<Shared>(options, directory, std::move(listener), timing);
   if (shared->wake < 0) return absl::ResourceExhaustedError("no descriptor is left");
   PTQWATCH_ASSIGN_OR_RETURN(shared->program, FindServerProgram(options.program));
-  Log(Severity::kInfo, StrCat("serving '", run_dir, "' by '", shared->program, "'"));
+  Log(Severity::kInfo, StrCat("serving '", directory.served(), "' by '", shared->program, "'"));
   std::unique_ptr<ServerKeeper> keeper(new ServerKeeper(shared));
   PTQWATCH_ASSIGN_OR_RETURN(keeper->thread_, StartThread("ptqw-server", [shared] {
                               shared->Run();
@@ -269,9 +265,9 @@ void ServerKeeper::Stop(milliseconds deadline) {
 ServerKeeper::~ServerKeeper() {
   Stop(std::chrono::seconds(1));
   MutexLock lock(shared_->mutex);
-  if (!shared_->remove_run_dir || shared_->alive) return;
+  if (!shared_->directory.remove || shared_->alive) return;
   std::error_code ignored;
-  std::filesystem::remove_all(shared_->run_dir, ignored);
+  std::filesystem::remove_all(shared_->directory.run_dir, ignored);
 }
 
 absl::StatusOr<std::string> MakeServedDirectory() {

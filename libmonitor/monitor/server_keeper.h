@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "monitor/server_launch.h"
+#include "monitor/server_program.h"
 #include "ptqwatch/serve_options.h"
 #include "ptqwatch/status.h"
 
@@ -39,14 +40,14 @@ class ServerKeeper {
     std::chrono::milliseconds hello{30'000};  ///< time for a server to say hello
   };
 
-  /// A monitor must be journaling to `run_dir`. Errors: NotFound or FailedPrecondition of
-  /// FindServerProgram. With `remove_run_dir` the server removes the directory when it ends, or
-  /// this object does if no server is running.
+  /// A monitor must be journaling to the directory. Errors: NotFound or FailedPrecondition of
+  /// FindServerProgram. If the directory is to be removed and no server is running at the end, this
+  /// object removes it.
   static absl::StatusOr<std::unique_ptr<ServerKeeper>> Start(const ServeOptions& options,
-                                                             const std::string& run_dir,
-                                                             bool remove_run_dir, Listener listener,
+                                                             const ServedDirectory& directory,
+                                                             Listener listener,
                                                              const Timing& timing);
-  /// Calls Stop(1 s). Destroy it after the monitor, which writes to `run_dir`.
+  /// Calls Stop(1 s). Destroy it after the monitor, which writes to the directory.
   ~ServerKeeper();
   ServerKeeper(const ServerKeeper&) = delete;
   ServerKeeper& operator=(const ServerKeeper&) = delete;

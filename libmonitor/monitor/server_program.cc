@@ -127,15 +127,19 @@ absl::StatusOr<std::string> FindServerProgram(const std::string& wanted) {
   return absl::NotFoundError(kNotFound);
 }
 
-std::string WhyAnotherServes() {
+std::string ServedDirectory::served() const {
+  return of_rank ? fs::path(run_dir).parent_path().string() : run_dir;
+}
+
+std::string WhyAnotherServes(int64_t rank) {
   // A job launcher's own variable takes precedence over the batch system's.
   for (const char* variable :
        {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    const char* const rank = getenv(variable);
-    if (rank == nullptr || *rank == '\0') continue;
-    return std::string_view(rank) == "0" ? "" : StrCat(variable, " is ", rank);
+    const char* const local = getenv(variable);
+    if (local == nullptr || *local == '\0') continue;
+    return std::string_view(local) == "0" ? "" : StrCat(variable, " is ", local);
   }
-  return "";
+  return rank == 0 ? "" : StrCat("its rank is ", rank);
 }
 
 std::vector<std::string> ServerEnvironment(const ServeOptions& options) {
@@ -147,8 +151,8 @@ std::vector<std::string> ServerEnvironment(const ServeOptions& options) {
   return kept;
 }
 
-std::vector<std::string> ServerArguments(const ServeOptions& options, const std::string& run_dir,
-                                         int trainer, bool remove_run_dir) {
+std::vector<std::string> ServerArguments(const ServeOptions& options,
+                                         const ServedDirectory& directory, int trainer) {
   const auto address = [](const std::string& text) { return text.empty() ? "off" : text; };
   std::vector<std::string> arguments = {"serve",
                                         StrCat("--http=", address(options.http)),
@@ -165,7 +169,8 @@ std::vector<std::string> ServerArguments(const ServeOptions& options, const std:
   };
   add_if(options.allow_remote, "--allow-remote");
   add_if(options.allow_control, "--allow-control");
-  add_if(remove_run_dir, "--remove");
+  add_if(directory.remove, "--remove");
+  add_if(directory.of_rank, "--of-rank");
   for (const std::string& host : options.allowed_hosts) {
     arguments.push_back(StrCat("--allow-host=", host));
   }
@@ -173,8 +178,9 @@ std::vector<std::string> ServerArguments(const ServeOptions& options, const std:
   add_file("--tls-key", options.security.private_key_file);
   add_file("--client-ca", options.security.client_ca_file);
   add_file("--token-file", options.security.token_file);
+  add_file("--targets", options.targets_file);
   arguments.emplace_back("--");
-  arguments.push_back(run_dir);
+  arguments.push_back(directory.run_dir);
   return arguments;
 }
 
@@ -189,6 +195,10 @@ absl::Status Validate(const ServeOptions& options) {
   if (options.http.empty() && options.grpc.empty()) {
     return absl::InvalidArgumentError(
         "ServeOptions.http and ServeOptions.grpc are both empty: nothing is left to serve");
+  }
+  if (!options.targets_file.empty() && options.http.empty()) {
+    return absl::InvalidArgumentError(StrCat("ServeOptions.targets_file = '", options.targets_file,
+                                             "' is for ServeOptions.http, which is empty"));
   }
   if (options.max_layers < 0) {
     return absl::InvalidArgumentError(

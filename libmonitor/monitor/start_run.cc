@@ -115,11 +115,13 @@ absl::Status CheckSameRun(const RunState& state, const RunInfo& run,
 }
 
 // The plan of the previous attempt, whose series this attempt continues.
-std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint) {
+std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerprint,
+                             std::optional<int64_t> ranks) {
   std::optional<Plan> kept;
   for (auto it = state.history.rbegin(); it != state.history.rend(); ++it) {
     const Report& report = it->report;
-    if (report.fingerprint != fingerprint || !report.plan) break;
+    // Among another number of ranks, this one had other work.
+    if (report.fingerprint != fingerprint || !report.plan || report.ranks != ranks) break;
     // Finish measures more than the regular snapshots of a run have time for.
     if (report.trigger == SnapshotTrigger::kFinish) continue;
     if (!kept) kept = report.plan;
@@ -268,9 +270,10 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   if (!risk.empty()) Log(Severity::kWarning, StrCat("MonitorOptions.monitor_device: ", risk));
 
   const WorkBudget::Options budget = BudgetOptions(core, options);
-  core.budget.emplace(budget,
-                      MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint)),
-                      core.clock, core.context.pacer, &core.switches, &core.board);
+  core.budget.emplace(
+      budget,
+      MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint, options.ranks)),
+      core.clock, core.context.pacer, &core.switches, &core.board);
   const MonitorDescription description =
       DescribeMonitor(*core.suite, *core.jobs, *core.staging, core.budget->planner(), options);
 

@@ -95,8 +95,9 @@ bool TrainerSide::HasTimeForMore() const noexcept {
          !switches.idle.load(std::memory_order_relaxed) &&
          switches.rest_until_ns.load(std::memory_order_relaxed) <=
              core_.clock->Monotonic().count() &&
-         switches.additional_seconds.load(std::memory_order_relaxed) <=
-             schedule_.SecondsToNext(core_.board.seconds_a_step());
+         // Ranks agree on steps, not on times: the stretch has left out what takes too long.
+         (core_.several_ranks || switches.additional_seconds.load(std::memory_order_relaxed) <=
+                                     schedule_.SecondsToNext(core_.board.seconds_a_step()));
 }
 
 StepOutcome TrainerSide::OnStep(const StepInfo& info) noexcept {
@@ -158,10 +159,13 @@ StepOutcome TrainerSide::Step(const StepInfo& info) noexcept {
   StepOutcome outcome{.now = now, .measuring = switches.measuring.load(std::memory_order_relaxed)};
   Follow(info, now, outcome.measuring);
   const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),
-                                  lr_.phase() == LrPhase::kDecay, now);
+                                  lr_.phase() == LrPhase::kDecay, now,
+                                  switches.stretch.load(std::memory_order_relaxed));
   const bool due = kind == Due::kYes;
   const int64_t requests = switches.requests.load(std::memory_order_relaxed);
-  const bool requested = requests > requests_served_;
+  // A request reaches each rank at another step; they wait for one that all take.
+  const bool requested =
+      requests > requests_served_ && (!core_.several_ranks || schedule_.on_grid());
   if (!due && !requested) {
     if (kind == Due::kAdditional && !HoldsUpTooOften(now) && HasTimeForMore()) {
       Take(SnapshotTrigger::kInterval, /*additional=*/true, outcome);

@@ -21,6 +21,9 @@
 #include "base/strings.h"
 #include "journal/journal_files.h"
 #include "journal/line_reader.h"
+#include "journal/rank_directory.h"
+#include "journal/rank_journals.h"
+#include "ptqwatch/execution_context.h"
 
 namespace ptqwatch {
 namespace {
@@ -61,9 +64,10 @@ class Replayer {
 
   // Files are separate: a truncated last line does not continue in the next file.
   absl::Status Read(const Source& next) {
-    internal::LineReader reader({.report = [this](AnalyzedReport report) { Add(report); },
-                                 .event = [this](const Event&) { ++events_; },
-                                 .unreadable = [this] { ++counts_.unreadable_lines; }});
+    internal::LineReader reader(
+        {.report = [this](AnalyzedReport report) { Add(std::move(report)); },
+         .event = [this](const Event&) { ++events_; },
+         .unreadable = [this] { AddUnreadable(); }});
     while (!ended_) {
       PTQWATCH_ASSIGN_OR_RETURN(const std::string bytes, next());
       if (bytes.empty()) break;
@@ -85,14 +89,15 @@ class Replayer {
     return absl::FailedPreconditionError(internal::StrCat("'", path, "' ", what));
   }
 
- private:
-  void Add(AnalyzedReport& report) {
+  void Add(AnalyzedReport report) {
     if (ended_) return;  // the rest of a chunk
     report.verdict = replay_.Add(report.report);
     ++counts_.reports;
     ended_ = !each_(report);
   }
+  void AddUnreadable() { ++counts_.unreadable_lines; }
 
+ private:
   const std::function<bool(const AnalyzedReport&)>& each_;
   Replay replay_;
   ReplayedJournal counts_;
@@ -100,8 +105,26 @@ class Replayer {
   bool ended_ = false;
 };
 
+// Reads the journals of a run's ranks as one.
+absl::Status ReadRanks(const std::string& path, Replayer& replayer) {
+  internal::RankJournals ranks(
+      path, Clock::Real(),
+      {.report = [&](Report report) { replayer.Add({.report = std::move(report), .verdict = {}}); },
+       .event = nullptr,
+       .unreadable = [&] { replayer.AddUnreadable(); }},
+      internal::RankJournals::Wait::kNever);
+  const absl::Status known = ranks.ReadStatus();  // says which run it is
+  if (!known.ok() && !absl::IsNotFound(known)) return known;
+  while (!replayer.ended()) {
+    PTQWATCH_ASSIGN_OR_RETURN(const bool more, ranks.ReadJournals());
+    if (!more) break;
+  }
+  return absl::OkStatus();
+}
+
 // Opens all parts first, because a running run may remove the oldest one meanwhile.
 absl::Status ReadRunDirectory(const std::string& path, Replayer& replayer) {
+  if (!internal::RanksIn(path).empty()) return ReadRanks(path, replayer);
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, internal::JournalPaths(path));
   std::vector<internal::InputFile> parts;
   for (const std::string& part : paths) {

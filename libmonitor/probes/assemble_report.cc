@@ -75,6 +75,8 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   const SnapshotHeader& snapshot = header.snapshot;
   Report report;
   report.run_id = header.run_id;
+  report.rank = header.rank;
+  report.ranks = header.ranks;
   report.attempt = header.attempt;
   report.fingerprint = header.fingerprint;
   report.sequence = header.sequence;
@@ -90,6 +92,7 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.decay_onset_step = snapshot.lr.decay_onset_step;
   report.rolled_back = snapshot.lr.rolled_back;
   report.snapshot_digest = header.snapshot_digest;
+  report.parameter_digests = header.parameter_digests;
   report.plan = header.plan;
   report.cost["stall"] = header.stall_seconds;
   for (const ProbeResult& result : results) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "probes/probe_result.h"
@@ -15,9 +16,12 @@ namespace ptqwatch::internal {
 /// The place of a report in its run.
 struct ReportHeader {
   std::string run_id = {};
+  std::optional<int64_t> rank = {};   ///< as Report::rank
+  std::optional<int64_t> ranks = {};  ///< as Report::ranks
   int attempt = 1;
   std::string fingerprint = {};
   std::string snapshot_digest = {};
+  std::vector<ParameterDigest> parameter_digests = {};
   int64_t sequence = 0;
   int64_t probe_state_sequence = 0;
   SnapshotHeader snapshot = {};

@@ -22,6 +22,7 @@ constexpr int64_t kWorkingBytes = 16;
 QuantizationOptions OfWatched(QuantizationOptions options) {
   const size_t watched = WatchedQuantizer(options.quantizers).value_or(0);
   options.quantizers = {options.quantizers.at(watched)};
+  options.owners.clear();
   return options;
 }
 

@@ -70,6 +70,7 @@ absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weigh
                                      QuantizationReport& report, const ExecutionContext& context) {
   LossPairs pairs;
   int64_t tokens = 0;
+  compared_ = 0;
   for (size_t i = 0; i < max_batches_ && tokens < options_.max_probe_tokens; ++i) {
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     PTQWATCH_RETURN_IF_ERROR(Evaluate(i + 1));
@@ -77,6 +78,7 @@ absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weigh
                               QuantizedLosses(session_.replica(), session_.probe()[i], weights));
     PTQWATCH_RETURN_IF_ERROR(pairs.Add(full_[i], losses));
     tokens += full_[i].tokens;
+    ++compared_;
     if (PreciseEnough(pairs, options_)) break;
   }
   return pairs.FillIn(report);

@@ -46,6 +46,9 @@ class LossComparison {
   absl::Status Compare(const std::vector<Replica::Override>& weights, QuantizationReport& report,
                        const ExecutionContext& context);
 
+  /// Number of batches that the newest comparison took.
+  size_t compared() const { return compared_; }
+
   /// Fills in the loss and the accuracy of the loaded weights, over all batches that were needed.
   void SumUp(QuantizationResult& result) const;
 
@@ -54,6 +57,7 @@ class LossComparison {
   const ComparisonOptions options_;
   const size_t max_batches_;
   std::vector<UnitLosses> full_;  // of the loaded weights, by batch
+  size_t compared_ = 0;
 };
 
 }  // namespace ptqwatch::internal

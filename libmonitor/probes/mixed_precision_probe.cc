@@ -104,13 +104,14 @@ std::unique_ptr<MixedPrecisionProbe> MixedPrecisionProbe::Create(
       new MixedPrecisionProbe(session, quantizers, comparison, *pair));
 }
 
-MixedPrecisionReport MixedPrecisionProbe::Header() const {
+MixedPrecisionReport MixedPrecisionProbe::HeaderOf(const QuantizerSpec& low,
+                                                   const QuantizerSpec& raised) {
   MixedPrecisionReport report;
-  report.method = low_.method;
-  report.bits = low_.bits;
-  report.raised_bits = raised_.bits;
-  const std::string format = FormatOf(low_);
-  if (format != FormatOf(low_.method)) report.format = format;
+  report.method = low.method;
+  report.bits = low.bits;
+  report.raised_bits = raised.bits;
+  const std::string format = FormatOf(low);
+  if (format != FormatOf(low.method)) report.format = format;
   return report;
 }
 

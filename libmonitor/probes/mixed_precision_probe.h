@@ -55,6 +55,9 @@ class MixedPrecisionProbe final : public Probe {
                                                      const std::vector<QuantizerSpec>& quantizers,
                                                      const ComparisonOptions& comparison);
 
+  /// A report without results, for the pair's two specs.
+  static MixedPrecisionReport HeaderOf(const QuantizerSpec& low, const QuantizerSpec& raised);
+
   ProbeNeeds Needs(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;
@@ -71,7 +74,7 @@ class MixedPrecisionProbe final : public Probe {
         raised_(quantizers[pair.raised]),
         comparison_(comparison),
         pair_(pair) {}
-  MixedPrecisionReport Header() const;
+  MixedPrecisionReport Header() const { return HeaderOf(low_, raised_); }
   absl::Status MeasureMixtures(const ProbeInput& input, const QuantizationResult& quantization,
                                const CurvatureResult& curvature, MixedPrecisionResult& result,
                                const ExecutionContext& context) const;

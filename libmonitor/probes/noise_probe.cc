@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/weight_noise.h"
+#include "probes/work_share.h"
 
 namespace ptqwatch::internal {
 
@@ -102,7 +103,10 @@ ProbeResult NoiseProbe::Measure(const ProbeInput& input, const ExecutionContext&
   const auto* quantization = input.Earlier<QuantizationResult>();
   // That result says why there is no loss to compare with.
   if (quantization == nullptr || quantization->losses.empty()) return measured;
-  const std::vector<UnitLosses>& full = quantization->losses;
+  // Which batches the other quantizers were compared on depends on the rank.
+  const size_t finest = FinestQuantizer(quantization->quantizers);
+  const size_t batches = std::max<size_t>(1, quantization->batches.at(finest));
+  const auto full = absl::MakeConstSpan(quantization->losses).first(batches);
   const absl::StatusOr<std::vector<UnitLosses>> noisy = NoisyLosses(full.size(), input, context);
   if (noisy.ok()) {
     NoiseReport report = CompareNoise(relative_norm_, full, *noisy);

@@ -14,9 +14,9 @@
 
 namespace ptqwatch::internal {
 
-/// Measures the loss under Gaussian noise in the quantized weights, on the batches for which the
-/// quantization probe has full-precision losses. Takes forward passes alone, about as many as one
-/// quantizer, and memory for one layer.
+/// Measures the loss under Gaussian noise in the quantized weights, on the batches on which the
+/// quantization probe compared the FinestQuantizer. Takes forward passes alone, about as many as
+/// that one, and memory for one layer.
 class NoiseProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "noise";

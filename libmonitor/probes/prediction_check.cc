@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/strings.h"
+#include "report/prediction_problem.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -23,18 +23,12 @@ bool Holds(const LossAlong& along) {
 }  // namespace
 
 std::string PredictionProblem(const ErrorCurvature& error, const QuantizationReport& measured) {
-  const double predicted = error.predicted_delta_nats;
-  const double sampling = kLikelyErrors * error.delta_stderr_nats.value_or(0);
-  double miss = std::abs(predicted - error.delta_nats);
-  if (measured.delta_nats) miss = std::max(miss, std::abs(predicted - *measured.delta_nats));
-  const double total = std::hypot(miss, sampling);
-  if (total <= std::abs(predicted)) return "";
-  std::string text = StrFormat(
-      "the second-order prediction of %.2g nats is %.2g nats in error: its own batch gives %.2g",
-      predicted, total, error.delta_nats);
-  if (error.delta_stderr_nats) text += StrFormat(" (+-%.2g)", *error.delta_stderr_nats);
-  if (measured.delta_nats) text += StrFormat(", the probe data %.2g", *measured.delta_nats);
-  return text;
+  QuantizationReport both;
+  both.delta_nats = measured.delta_nats;
+  both.predicted_delta_nats = error.predicted_delta_nats;
+  both.curvature_batch_delta_nats = error.delta_nats;
+  both.curvature_batch_delta_stderr_nats = error.delta_stderr_nats;
+  return PredictionProblem(both);
 }
 
 std::optional<double> BeyondQuadratic(absl::Span<const LossAlong> along) {

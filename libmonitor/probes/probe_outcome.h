@@ -14,7 +14,7 @@ struct ProbeOutcome {
     kOk,
     kIncomplete,  ///< this snapshot could not be measured: weights not finite, out of time
     kFailed,      ///< the probe itself fails, and may do so at every snapshot
-    kDisabled,
+    kDisabled,    ///< does not run here
   };
   std::string probe = {};
   Kind kind = Kind::kOk;
@@ -45,6 +45,7 @@ inline ProbeOutcome::Kind OutcomeOf(ProbeStatus status) {
     case ProbeStatus::kFailed:
       return ProbeOutcome::Kind::kFailed;
     case ProbeStatus::kDisabled:
+    case ProbeStatus::kOtherRank:
       return ProbeOutcome::Kind::kDisabled;
     default:
       return ProbeOutcome::Kind::kIncomplete;

@@ -34,6 +34,7 @@ struct QuantizationResult {
   QuantizedWeights weights = {};
   std::shared_ptr<Reservation> held = {};  ///< memory of the weights
   std::vector<UnitLosses> losses = {};     ///< full-precision, for the probe batches evaluated
+  std::vector<size_t> batches = {};        ///< number that each quantizer was compared on
 };
 
 /// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.

@@ -12,6 +12,7 @@
 #include "probes/averaging_probe.h"
 #include "probes/mixed_precision_probe.h"
 #include "probes/noise_probe.h"
+#include "probes/other_rank_probe.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -55,10 +56,17 @@ std::vector<MakeProbe> AllProbes() {
   using Made = absl::StatusOr<std::unique_ptr<Probe>>;
   return {
       [](const ProbeParts& parts) -> Made {
-        return QuantizationProbe::Create(parts.session, QuantizationOptionsOf(parts.options));
+        QuantizationOptions options = QuantizationOptionsOf(parts.options);
+        options.owners = parts.share.quantizers;
+        options.rank = parts.share.rank;
+        options.weights_of_others =
+            parts.options.curvature.enabled && parts.share.Owns(parts.share.curvature);
+        return QuantizationProbe::Create(parts.session, options);
       },
       [](const ProbeParts& parts) -> Made {
         if (!parts.options.curvature.enabled) return nullptr;
+        const int64_t owner = parts.share.curvature;
+        if (!parts.share.Owns(owner)) return CurvatureOfOther(owner, parts.options.curvature);
         ExecutionContext context = parts.context;
         context.seeds = SeedSource(parts.options.seed);
         return CurvatureProbe::Create(parts.session, parts.options.curvature, parts.engine,
@@ -66,16 +74,24 @@ std::vector<MakeProbe> AllProbes() {
       },
       [](const ProbeParts& parts) -> Made {
         if (!parts.options.curvature.enabled || !parts.options.mixed_precision) return nullptr;
+        const int64_t owner = parts.share.curvature;
+        if (!parts.share.Owns(owner)) return MixedPrecisionOfOther(owner, parts.options);
         return MixedPrecisionProbe::Create(parts.session, parts.options.quantizers,
                                            ComparisonOptionsOf(parts.options));
       },
       [](const ProbeParts& parts) -> Made {
         if (!parts.options.averaging.enabled) return nullptr;
+        const int64_t owner = parts.share.averaging;
+        if (!parts.share.Owns(owner)) return AveragingOfOther(owner, parts.options.averaging);
         return std::make_unique<AveragingProbe>(parts.session, parts.options.averaging,
                                                 QuantizationOptionsOf(parts.options), parts.recent);
       },
       [](const ProbeParts& parts) -> Made {
         if (parts.options.noise_relative_norm == 0) return nullptr;
+        const int64_t owner = parts.share.noise;
+        if (!parts.share.Owns(owner)) {
+          return NoiseOfOther(owner, parts.options.noise_relative_norm);
+        }
         return NoiseProbe::Create(parts.session, parts.options.noise_relative_norm,
                                   parts.options.seed);
       },
@@ -87,6 +103,7 @@ ProbeSuite::ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptio
       max_snapshot_time_(options.max_snapshot_time),
       host_limit_(session_->budgets().host == nullptr ? INT64_MAX
                                                       : session_->budgets().host->limit()),
+      share_(ShareOfWork(*session_, options)),
       recent_(session_->replica(), options.averaging) {}
 
 absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
@@ -94,7 +111,7 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
     const CurvatureEngineOptions& engine, const ExecutionContext& context,
     const std::vector<MakeProbe>& list) {
   std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
-  const ProbeParts parts{*suite->session_, options, engine, context, suite->recent_};
+  const ProbeParts parts{*suite->session_, options, engine, context, suite->recent_, suite->share_};
   for (const MakeProbe& make : list) {
     PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<Probe> probe, make(parts));
     if (probe == nullptr) continue;

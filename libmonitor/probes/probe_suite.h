@@ -19,6 +19,7 @@
 #include "probes/probe_state.h"
 #include "probes/quantization_probe.h"
 #include "probes/recent_weights.h"
+#include "probes/work_share.h"
 #include "ptqwatch/options.h"
 #include "session/model_session.h"
 #include "snapshot/snapshot.h"
@@ -51,6 +52,7 @@ struct ProbeParts {
   const CurvatureEngineOptions& engine;
   const ExecutionContext& context;
   const RecentWeights& recent;
+  const WorkShare& share;
 };
 /// Returns null if the options leave the probe out.
 using MakeProbe = std::function<absl::StatusOr<std::unique_ptr<Probe>>(const ProbeParts&)>;
@@ -96,7 +98,8 @@ class ProbeSuite {
   ModelSession& session() const { return *session_; }
   const std::vector<std::unique_ptr<Probe>>& probes() const { return probes_; }
   const QuantizationProbe& quantization() const { return *quantization_; }
-  /// Null if curvature is switched off.
+  const WorkShare& share() const { return share_; }
+  /// Null if curvature is switched off or another rank measures it.
   CurvatureProbe* curvature() const { return curvature_; }
 
  private:
@@ -114,6 +117,7 @@ class ProbeSuite {
   const std::unique_ptr<ModelSession> session_;
   const std::chrono::milliseconds max_snapshot_time_;
   const int64_t host_limit_;
+  const WorkShare share_;
   RecentWeights recent_;
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;

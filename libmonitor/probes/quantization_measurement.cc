@@ -10,6 +10,7 @@
 #include "capture/layer_selection.h"
 #include "probes/quantized_layers.h"
 #include "probes/quantizer_report.h"
+#include "probes/work_share.h"
 #include "quantize/methods.h"
 
 namespace ptqwatch::internal {
@@ -21,15 +22,33 @@ std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
   return {batches.begin(), batches.begin() + count};
 }
 
-std::vector<LayerSpecs> SpecsOfLayers(const QuantizationOptions& options, const CapturePlan& plan) {
-  std::vector<LayerSpecs> quantizers;
-  for (const QuantizerSpec& spec : options.quantizers) {
-    LayerSpecs& specs = quantizers.emplace_back();
+std::vector<size_t> QuantizersHere(const QuantizationOptions& options) {
+  std::vector<size_t> here;
+  for (size_t i = 0; i < options.quantizers.size(); ++i) {
+    if (options.weights_of_others || options.Owns(i)) here.push_back(i);
+  }
+  return here;
+}
+
+std::vector<LayerSpecs> SpecsOfLayers(const QuantizationOptions& options,
+                                      const std::vector<size_t>& quantizers,
+                                      const CapturePlan& plan) {
+  std::vector<LayerSpecs> all;
+  for (const size_t quantizer : quantizers) {
+    LayerSpecs& specs = all.emplace_back();
     for (const CoveredLayer& layer : plan.layers) {
-      specs.push_back(SpecForLayer(options.overrides, spec, layer.name));
+      specs.push_back(SpecForLayer(options.overrides, options.quantizers[quantizer], layer.name));
     }
   }
-  return quantizers;
+  return all;
+}
+
+// Leaves the rows of a quantizer that another rank measures without its numbers; those of curvature
+// along its error are added to them.
+void KeepNamesOfLayers(const QuantizationReport& quantized, QuantizationReport& report) {
+  for (const LayerQuantization& layer : quantized.layers) {
+    report.layers.emplace_back().name = layer.name;
+  }
 }
 
 BackendNeeds NeedsOf(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
@@ -65,7 +84,8 @@ QuantizationOptions QuantizationOptionsOf(const MonitorOptions& options) {
 QuantizationMeasurement::QuantizationMeasurement(ModelSession& session, QuantizationOptions options)
     : session_(session),
       options_(std::move(options)),
-      specs_(SpecsOfLayers(options_, session.plan())) {
+      quantizers_(QuantizersHere(options_)),
+      specs_(SpecsOfLayers(options_, quantizers_, session.plan())) {
   session.Backend(NeedsOf(session.plan(), specs_, options_.max_gram_bytes));
 }
 
@@ -129,10 +149,14 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   QuantizationResult result;
   result.skipped_layers = session_.plan().skipped;
   result.calibration_mode = options_.calibration_mode;
-  for (const QuantizerSpec& spec : options_.quantizers) {
-    result.quantizers.push_back(ReportOf(spec));
+  for (size_t i = 0; i < options_.quantizers.size(); ++i) {
+    QuantizationReport& report = result.quantizers.emplace_back(ReportOf(options_.quantizers[i]));
+    if (options_.Owns(i)) continue;
+    report.status = ProbeStatus::kOtherRank;
+    report.status_detail = OwnerDetail(options_.owners[i]);
   }
-  result.weights.resize(specs_.size());
+  result.weights.resize(options_.quantizers.size());
+  result.batches.resize(options_.quantizers.size());
   Stopwatch watch(context.clock);
 
   const auto& plan = input.place.plan;
@@ -144,25 +168,34 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   cost_seconds["probe_loss"] = watch.Lap();
   if (status.ok()) {
     const Portion portion = PortionFor(context.bytes->remaining());
-    for (size_t first = 0; first < specs_.size(); first += portion.quantizers) {
-      const size_t end = std::min(specs_.size(), first + portion.quantizers);
-      MeasurePortion(first, end, portion, input, comparison, result, cost_seconds, context);
+    std::vector<size_t> places;
+    for (size_t i = 0; i < quantizers_.size(); ++i) {
+      if (input.keep_quantized || options_.Owns(quantizers_[i])) places.push_back(i);
+    }
+    for (size_t first = 0; first < places.size(); first += portion.quantizers) {
+      const auto begin = places.begin() + static_cast<std::ptrdiff_t>(first);
+      const size_t count = std::min(portion.quantizers, places.size() - first);
+      MeasurePart({.places = {begin, begin + static_cast<std::ptrdiff_t>(count)},
+                   .gram_bytes = portion.gram_bytes,
+                   .whole = count == places.size()},
+                  input, comparison, result, cost_seconds, context);
     }
     comparison.SumUp(result);
   } else {
-    for (QuantizationReport& report : result.quantizers) SetStatus(status, report);
+    for (size_t i = 0; i < result.quantizers.size(); ++i) {
+      if (options_.Owns(i)) SetStatus(status, result.quantizers[i]);
+    }
   }
   return result;
 }
 
-void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Portion& portion,
-                                             const ProbeInput& input, LossComparison& comparison,
-                                             QuantizationResult& result,
-                                             std::map<std::string, double>& cost_seconds,
-                                             const ExecutionContext& context) const {
+void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& input,
+                                          LossComparison& comparison, QuantizationResult& result,
+                                          std::map<std::string, double>& cost_seconds,
+                                          const ExecutionContext& context) const {
   Stopwatch watch(context.clock);
-  const std::vector<LayerSpecs> specs(specs_.begin() + static_cast<std::ptrdiff_t>(first),
-                                      specs_.begin() + static_cast<std::ptrdiff_t>(end));
+  std::vector<LayerSpecs> specs;
+  for (const size_t place : part.places) specs.push_back(specs_[place]);
   QuantizedLayers layers(session_.plan(), specs);
   QuantizationRun run;
   run.quantizers.resize(specs.size());
@@ -173,7 +206,7 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
     const auto& plan = input.place.plan;
     const std::vector<Batch> calibration =
         FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
-    run = Quantizer(calibration, portion.gram_bytes)
+    run = Quantizer(calibration, part.gram_bytes)
               .Run(
                   specs,
                   [&](size_t quantizer, size_t layer, const LayerGram* gram,
@@ -186,23 +219,35 @@ void QuantizationMeasurement::MeasurePortion(size_t first, size_t end, const Por
   if (run.captures > 0) cost_seconds["capture"] += run.capture_seconds;
   watch.Lap();
   // Later quantizers need the memory more than curvature along these errors does.
-  const bool keep = input.keep_quantized && portion.quantizers == specs_.size();
-  for (size_t i = first; i < end; ++i) {
+  const bool keep = input.keep_quantized && part.whole;
+  for (size_t i = 0; i < part.places.size(); ++i) {
     input.poll();
-    QuantizationReport& report = result.quantizers[i];
-    absl::Status outcome = fits.ok() ? run.quantizers[i - first].status : fits;
+    const size_t quantizer = quantizers_[part.places[i]];
+    const bool own = options_.Owns(quantizer);
+    QuantizationReport& report = result.quantizers[quantizer];
+    QuantizationReport of_other;
+    absl::Status outcome = fits.ok() ? run.quantizers[i].status : fits;
     if (outcome.ok()) {
-      auto weights = layers.Take(i - first, session_.replica().table().parameters(), report);
+      auto weights =
+          layers.Take(i, session_.replica().table().parameters(), own ? report : of_other);
       outcome = weights.status();
-      if (weights.ok()) outcome = comparison.Compare(*weights, report, context);
-      if (outcome.ok() && keep) result.weights[i] = *std::move(weights);
+      if (weights.ok() && own) {
+        outcome = comparison.Compare(*weights, report, context);
+        result.batches[quantizer] = comparison.compared();
+      }
+      if (outcome.ok() && keep) result.weights[quantizer] = *std::move(weights);
     }
-    SetStatus(outcome, report);
-    if (outcome.ok() && input.keep_quantized && !keep) {
-      report.status_detail = StrCat("no curvature along its error: weights of ", specs_.size(),
-                                    " quantizers do not fit within max_bytes");
+    if (own) {
+      SetStatus(outcome, report);
+      if (outcome.ok() && input.keep_quantized && !keep) {
+        report.status_detail =
+            StrCat("no curvature along its error: weights of ", quantizers_.size(),
+                   " quantizers do not fit within max_bytes");
+      }
+    } else if (outcome.ok() && keep) {
+      KeepNamesOfLayers(of_other, report);
     }
-    cost_seconds[ShortName(KeyOf(report))] += run.quantizers[i - first].seconds + watch.Lap();
+    cost_seconds[ShortName(KeyOf(report))] += run.quantizers[i].seconds + watch.Lap();
   }
   if (keep) result.held = std::move(held);
 }

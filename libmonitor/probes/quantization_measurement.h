@@ -24,12 +24,20 @@ struct QuantizationOptions {
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
   int64_t max_gram_bytes = 0;
   ComparisonOptions comparison = {};
+  /// The rank that measures each quantizer, and this rank; empty: all are measured here.
+  std::vector<int64_t> owners = {};
+  int64_t rank = 0;
+  /// Quantizes for the other ranks too, if later probes use the weights
+  /// (ProbeInput::keep_quantized).
+  bool weights_of_others = false;
+
+  bool Owns(size_t quantizer) const { return owners.empty() || owners[quantizer] == rank; }
 };
 QuantizationOptions QuantizationOptionsOf(const MonitorOptions& options);
 
 /// Quantizes the loaded weights with a list of quantizers and compares the losses. All share one
 /// full-precision pass. Holds the quantized weights of as many quantizers as memory allows, and one
-/// Gram pass, at a time.
+/// Gram pass, at a time. Quantizers of other ranks have the status kOtherRank and no numbers.
 class QuantizationMeasurement {
  public:
   /// The work done at a time. No result depends on it.
@@ -48,7 +56,9 @@ class QuantizationMeasurement {
   /// Bytes of one quantizer's weights.
   int64_t WeightBytes() const { return 4 * session_.plan().covered_parameters; }
   ModelQuantizer Quantizer(const std::vector<Batch>& calibration, int64_t gram_bytes) const;
-  /// The specs of each quantizer, one per layer of the plan.
+  /// The quantizers that this rank works on, as indices of options().quantizers.
+  const std::vector<size_t>& quantizers() const { return quantizers_; }
+  /// The specs of each of these, one per layer of the plan.
   const std::vector<LayerSpecs>& specs() const { return specs_; }
   const QuantizationOptions& options() const { return options_; }
   /// The most bytes that the work on one layer reserves.
@@ -60,15 +70,21 @@ class QuantizationMeasurement {
                              const ExecutionContext& context) const;
 
  private:
-  // Quantizes and compares the quantizers in [first, end).
-  void MeasurePortion(size_t first, size_t end, const Portion& portion, const ProbeInput& input,
-                      LossComparison& comparison, QuantizationResult& result,
-                      std::map<std::string, double>& cost_seconds,
-                      const ExecutionContext& context) const;
+  // A part of the quantizers, as indices of quantizers_. `whole`: it is all that are measured now.
+  struct Part {
+    std::vector<size_t> places;
+    int64_t gram_bytes = 0;
+    bool whole = true;
+  };
+  // Quantizes and compares.
+  void MeasurePart(const Part& part, const ProbeInput& input, LossComparison& comparison,
+                   QuantizationResult& result, std::map<std::string, double>& cost_seconds,
+                   const ExecutionContext& context) const;
 
   ModelSession& session_;
   const QuantizationOptions options_;
-  const std::vector<LayerSpecs> specs_;  // [quantizer][layer]
+  const std::vector<size_t> quantizers_;
+  const std::vector<LayerSpecs> specs_;  // [place in quantizers_][layer]
 };
 
 }  // namespace ptqwatch::internal

@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/loss_comparison.h"
+#include "probes/work_share.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
@@ -23,7 +24,7 @@ ProbeOutcome Summarise(const QuantizationResult& result) {
   ProbeOutcome outcome{std::string(QuantizationProbe::kName), OutcomeOf(result.status),
                        result.detail};
   for (const QuantizationReport& report : result.quantizers) {
-    if (report.status == ProbeStatus::kOk) continue;
+    if (report.status == ProbeStatus::kOk || report.status == ProbeStatus::kOtherRank) continue;
     if (outcome.kind == Kind::kOk) {
       outcome.kind = Kind::kIncomplete;
       outcome.detail = StrCat(ShortName(KeyOf(report)), ": ", report.status_detail);
@@ -93,10 +94,13 @@ ProbeCost QuantizationProbe::Cost() const {
   const CapturePlan& plan = session_.plan();
   // If the Gram matrices do not fit into memory together, they take several forward passes.
   const int64_t passes = std::max<int64_t>(1, std::ssize(plan.Passes(options().max_gram_bytes)));
-  ProbeCost cost{.probe_batch = Real(std::ssize(options().quantizers) + 1) * probe_batch_seconds_,
+  int64_t compared = 0;
+  for (size_t i = 0; i < options().quantizers.size(); ++i) compared += options().Owns(i) ? 1 : 0;
+  ProbeCost cost{.probe_batch = Real(compared + 1) * probe_batch_seconds_,
                  .calibration_batch = Real(passes) * calibration_batch_seconds_};
   cost.calibration_batch += layer_costs_.gram_batch;
   cost.fixed += layer_costs_.quantize;
+  if (measurement_.quantizers().empty()) cost.calibration_batch = 0;
   return cost;
 }
 
@@ -115,7 +119,8 @@ std::string QuantizationProbe::DescribeCalibration(int64_t gram_bytes) const {
   add(quantizer.SharedPasses(specs),
       one_shot ? "all quantizers together" : "the layer errors of quantizers without calibration");
   for (size_t i = 0; i < specs.size(); ++i) {
-    add(quantizer.OwnPasses(specs[i]), ::ptqwatch::Describe(options().quantizers[i]));
+    const size_t index = measurement_.quantizers()[i];
+    add(quantizer.OwnPasses(specs[i]), ::ptqwatch::Describe(options().quantizers[index]));
   }
   return text;
 }
@@ -161,8 +166,9 @@ ProbeNeeds QuantizationProbe::Needs(int64_t available) const {
   }
   text += DescribeUnits();
   text += "quantizers:\n";
-  for (const QuantizerSpec& spec : options().quantizers) {
-    text += StrCat("  ", ::ptqwatch::Describe(spec), "\n");
+  for (size_t i = 0; i < options().quantizers.size(); ++i) {
+    text += StrCat("  ", ::ptqwatch::Describe(options().quantizers[i]),
+                   options().Owns(i) ? "" : StrCat(": ", OwnerDetail(options().owners[i])), "\n");
   }
   const QuantizationMeasurement::Portion portion = measurement_.PortionFor(available);
   text += DescribeCalibration(portion.gram_bytes);

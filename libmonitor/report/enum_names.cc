@@ -28,8 +28,8 @@ constexpr std::string_view kVerdictStates[] = {
 constexpr std::string_view kAdviceActions[] = {"unknown", "stop_decay", "average_weights",
                                                "raise_bits", "inspect_run"};
 constexpr std::string_view kAveragingKinds[] = {"window", "exponential"};
-constexpr std::string_view kProbeStatuses[] = {"unknown",     "ok",        "nonfinite", "failed",
-                                               "out_of_time", "cancelled", "disabled"};
+constexpr std::string_view kProbeStatuses[] = {
+    "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled", "other_rank"};
 constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
 constexpr std::string_view kLayerStatuses[] = {"ok",        "damped",       "too_few_tokens",
                                                "nonfinite", "rtn_fallback", "unsupported"};
@@ -49,7 +49,7 @@ constexpr std::string_view kEventKindNames[] = {
     "snapshot_skipped", "phase_change",  "probe_disabled", "probe_failed",
     "exporter_failed",  "resumed",       "stopped",        "slice",
     "plan_changed",     "inert",         "alert",          "cooldown",
-    "misuse",           "server_failed", "worker_failed"};
+    "misuse",           "server_failed", "worker_failed",  "replicas_diverged"};
 constexpr std::string_view kSliceStates[] = {
     "none", "waiting_for_first", "waiting_for_second", "measuring", "done", "failed"};
 static_assert(std::size(kSnapshotResultNames) == kSnapshotResults);

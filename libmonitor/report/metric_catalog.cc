@@ -11,6 +11,7 @@
 #include "ptqwatch/config.h"
 #include "report/metric_samples.h"
 #include "report/predicted_end_metrics.h"
+#include "report/rank_metrics.h"
 #include "report/verdict_metrics.h"
 #include "report/what_if_metrics.h"
 
@@ -27,12 +28,12 @@ std::vector<MetricInfo> MeasurementMetrics() {
       {"ptqwatch_quantization_error_ratio",
        kGauge,
        "Relative loss increase under quantization, CE(W_hat) / CE(W) - 1, on the probe tokens of "
-       "the newest snapshot. Of two quantizers with the same labels, the first.",
+       "the newest snapshot.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::error_ratio>},
       {"ptqwatch_quantization_error_ratio_stderr",
        kGauge,
-       "Standard error of ptqwatch_quantization_error_ratio; the unit is a sequence.",
+       "Its standard error; the unit is a sequence.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::error_ratio_stderr>},
       {"ptqwatch_quantization_loss_delta_nats",
@@ -42,7 +43,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::delta_nats>},
       {"ptqwatch_quantization_loss_delta_nats_stderr",
        kGauge,
-       "Paired standard error of ptqwatch_quantization_loss_delta_nats; the unit is a sequence.",
+       "Its paired standard error; the unit is a sequence.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::delta_stderr_nats>},
       {"ptqwatch_quantized_loss_nats",
@@ -73,7 +74,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        [](Input in) { return One(Probed(in) ? Probed(in)->probe_loss_nats : std::nullopt); }},
       {"ptqwatch_probe_loss_stderr_nats",
        kGauge,
-       "Standard error of ptqwatch_probe_loss_nats; the unit is a sequence.",
+       "Its standard error; the unit is a sequence.",
        {},
        [](Input in) {
          return One(Probed(in) ? Probed(in)->probe_loss_stderr_nats : std::nullopt);
@@ -128,7 +129,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::top_eigenvalue_residual_ratio>},
       {"ptqwatch_hessian_bottom_eigenvalue",
        kGauge,
-       "Smallest (most negative) eigenvalue of the loss Hessian, if "
+       "Smallest eigenvalue of the loss Hessian, if "
        "MonitorOptions::curvature.bottom_eigenvalue is set.",
        {},
        OfCurvature<&C::bottom_eigenvalue>},
@@ -151,12 +152,12 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::trace>},
       {"ptqwatch_hessian_trace_stderr",
        kGauge,
-       "Standard error of ptqwatch_hessian_trace.",
+       "Its standard error.",
        {},
        OfCurvature<&C::trace_stderr>},
       {"ptqwatch_hessian_trace_interval",
        kGauge,
-       "Half the width of the 95 % confidence interval of ptqwatch_hessian_trace (Student's t).",
+       "Half the width of its 95 % confidence interval (Student's t).",
        {},
        OfCurvature<&C::trace_interval>},
       {"ptqwatch_hessian_trace_batch_stderr",
@@ -172,7 +173,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::weighted_trace>},
       {"ptqwatch_weighted_hessian_trace_stderr",
        kGauge,
-       "Standard error of ptqwatch_weighted_hessian_trace.",
+       "Its standard error.",
        {},
        OfCurvature<&C::weighted_trace_stderr>},
       {"ptqwatch_layer_hessian_trace",
@@ -286,8 +287,7 @@ std::vector<MetricInfo> RunMetrics() {
       {"ptqwatch_events_total", kCounter, "Events of the run, by kind.", {"kind"}, Events},
       {"ptqwatch_overhead_ratio",
        kGauge,
-       "Share of training time lost to the monitor since the first step: copies of the weights, "
-       "longer steps, and the server's CPU time without a spare core.",
+       "Share of training time lost to the monitor since the first step.",
        {},
        [](Input in) { return One(in.status.overhead_ratio); }},
       {"ptqwatch_overhead_budget_ratio",
@@ -312,7 +312,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return Count(in.status.memory_peak_bytes); }},
       {"ptqwatch_memory_budget_bytes",
        kGauge,
-       "Memory that the monitor may hold (MonitorOptions::max_bytes, or less if less is free).",
+       "Memory that the monitor may hold.",
        {},
        [](Input in) { return Count(in.status.memory_budget_bytes); }},
       {"ptqwatch_duty_cycle_ratio",
@@ -379,7 +379,8 @@ absl::Span<const MetricInfo> MetricCatalog() {
   // Leaked, because a scrape may come while static objects are being destroyed.
   static const auto* const catalog = [] {
     auto* all = new std::vector<MetricInfo>(internal::MakeCatalog());
-    for (const auto& more : {internal::WhatIfMetrics(), internal::PredictedEndMetrics()})
+    for (const auto& more :
+         {internal::WhatIfMetrics(), internal::PredictedEndMetrics(), internal::RankMetrics()})
       all->insert(all->end(), more.begin(), more.end());
     return all;
   }();

@@ -318,6 +318,12 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("summary", record.summary);
 }
 
+template <Of<ParameterDigest> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("name", record.name);
+  visit("digest", record.digest);
+}
+
 template <Of<Report> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("schema_version", record.schema_version);
@@ -327,6 +333,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("sequence", record.sequence);
   visit("branch", record.branch);
   visit("rank", record.rank);
+  visit("ranks", record.ranks);
   visit("source", record.source);
   visit("probe_state_sequence", record.probe_state_sequence);
   visit("step", record.step);
@@ -340,6 +347,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("decay_onset_step", record.decay_onset_step);
   visit("rolled_back", record.rolled_back);
   visit("snapshot_digest", record.snapshot_digest);
+  visit("parameter_digests", record.parameter_digests);
   visit("probe_status", record.probe_status);
   visit("probe_status_detail", record.probe_status_detail);
   visit("probe_loss_nats", record.probe_loss_nats);

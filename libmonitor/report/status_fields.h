@@ -61,6 +61,24 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("count", record.count);
 }
 
+template <Of<RankStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("rank", record.rank);
+  visit("health", record.health);
+  visit("health_reason", record.health_reason);
+  visit("snapshot_step", record.snapshot_step);
+  visit("reports_total", record.reports_total);
+}
+
+template <Of<ReplicaStatus> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("compared_step", record.compared_step);
+  visit("diverged", record.diverged);
+  visit("diverged_step", record.diverged_step);
+  visit("parameter", record.parameter);
+  visit("minority", record.minority);
+}
+
 template <Of<MonitorStatus> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("step", record.step);
@@ -98,6 +116,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("slice", record.slice);
   visit("cooldown", record.cooldown);
   visit("server", record.server);
+  visit("ranks", record.ranks);
+  visit("replicas", record.replicas);
 }
 
 template <Of<RunStatus> Record, typename Visitor>

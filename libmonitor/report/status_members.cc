@@ -59,6 +59,13 @@ class MemberTexts {
       *out += StrCat(drop.count, " ", Printable(drop.exporter), " ", Printable(drop.reason));
     });
   }
+  static std::string Text(const std::vector<RankStatus>& ranks) {
+    return absl::StrJoin(ranks, "; ", [](std::string* out, const RankStatus& rank) {
+      *out += StrCat(rank.rank, " ", ToString(rank.health), ", ", rank.reports_total, " reports");
+      if (rank.snapshot_step) *out += StrCat(" up to step ", *rank.snapshot_step);
+      if (!rank.health_reason.empty()) *out += StrCat(": ", Printable(rank.health_reason));
+    });
+  }
 
   std::vector<StatusMember>* const members_;
   const std::string prefix_;

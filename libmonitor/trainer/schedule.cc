@@ -1,6 +1,7 @@
 #include "trainer/schedule.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace ptqwatch::internal {
@@ -49,7 +50,7 @@ Schedule::Counts Schedule::At(int64_t step, double now) const noexcept {
   return {};
 }
 
-Due Schedule::Step(int64_t step, int64_t every, bool decaying, double now) noexcept {
+Due Schedule::Step(int64_t step, int64_t every, bool decaying, double now, int stretch) noexcept {
   const bool same = started_ && every == every_;
   if (!started_) start_ = now;
   started_ = true;
@@ -63,8 +64,15 @@ Due Schedule::Step(int64_t step, int64_t every, bool decaying, double now) noexc
   counts_ = At(step, now);
   step_ = step;
   now_ = now;
-  if (counts_.due > before.due) return Due::kYes;
-  return decaying && counts_.dense > before.dense ? Due::kAdditional : Due::kNo;
+  on_grid_ = counts_.dense > before.dense;
+  // The part of the stretch that thins out regular snapshots too. Counts may be -1: shifts round
+  // down.
+  const int in_decay =
+      static_cast<int>(std::bit_width(static_cast<uint64_t>(options_.decay_density)));
+  const int regular = std::max(0, stretch + 1 - in_decay);
+  if (counts_.due >> regular > before.due >> regular) return Due::kYes;
+  return decaying && counts_.dense >> stretch > before.dense >> stretch ? Due::kAdditional
+                                                                        : Due::kNo;
 }
 
 double Schedule::SecondsToNext(double seconds_a_step) const noexcept {

@@ -22,8 +22,13 @@ class Schedule {
   /// `every` is the number of steps between snapshots set by a command, or 0 to follow the options.
   /// `now` is monotonic time in seconds, used only by a schedule by time. A step that goes
   /// backwards restarts the count from there; a changed `every` does not make a snapshot due at
-  /// once.
-  Due Step(int64_t step, int64_t every, bool decaying, double now) noexcept;
+  /// once. With `stretch` k, only every 2^k-th of the snapshots that would be due in a decay is
+  /// due, and without a decay only those of them that would be due then too; `decay_density` is
+  /// then a power of two.
+  Due Step(int64_t step, int64_t every, bool decaying, double now, int stretch = 0) noexcept;
+
+  /// Whether a snapshot would be due at the newest step in a decay, without `stretch`.
+  bool on_grid() const noexcept { return on_grid_; }
 
   /// Seconds from the newest step to the next one at which a snapshot is due, apart from additional
   /// ones.
@@ -46,6 +51,7 @@ class Schedule {
   int64_t step_ = 0;
   double now_ = 0;
   Counts counts_;
+  bool on_grid_ = false;
 };
 
 /// Seconds between due snapshots at this step, while the learning rate does not decay. `every` as

@@ -97,7 +97,10 @@ class MessageWriter {
   template <typename T>
   void operator()(const char* key, const T& value) {
     const std::string_view name = key;
-    if (!with_layers_ && (name == "layers" || name == "skipped_layers")) return;
+    if (!with_layers_ &&
+        (name == "layers" || name == "skipped_layers" || name == "parameter_digests")) {
+      return;
+    }
     if (const FieldDescriptor* field = FindField<T>(message_, key)) {
       Write(field, value);
     } else if constexpr (kIsRecord<T>) {

@@ -13,6 +13,7 @@ void ToProto(const RunStatus& status, v1::GetStatusResponse* message) {
   if (status.monitor.slice.state == SliceState::kNone) message->clear_slice();
   if (status.monitor.cooldown.state == CooldownState::kNone) message->clear_cooldown();
   if (status.monitor.server.state == ServerState::kNone) message->clear_server();
+  if (status.monitor.replicas.compared_step == 0) message->clear_replicas();
 }
 
 RunStatus FromProto(const v1::GetStatusResponse& message) {

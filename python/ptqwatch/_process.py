@@ -90,14 +90,18 @@ class ProcessMonitor:
             if value:
                 _log.warning("%s has no effect with mode='process'", name)
         serve = options.pop("serve", None)
-        why = _native.why_another_serves()
+        if options.get("run_dir"):
+            options["run_dir"] = os.path.abspath(options["run_dir"])
+        rank, own_dir = _native.enter_rank(options)
+        why = _native.why_another_serves(rank or 0)
         if serve and why:
             _log.info("no server beside this process: %s; only local rank 0 starts one", why)
             serve = None
-        if serve and not options.get("run_dir"):
-            options["run_dir"] = self._temporary = _native.make_served_directory()
-        if options.get("run_dir"):
-            options["run_dir"] = os.path.abspath(options["run_dir"])
+        if serve and not own_dir:
+            if rank is None:
+                options["run_dir"] = own_dir = self._temporary = _native.make_served_directory()
+            else:
+                _log.error("no server beside this run: run_dir is None, and ranks are served from a directory that they share")
         options.setdefault("training_threads", torch.get_num_threads())
         # Pickled first: a mistake in a name costs nothing then.
         parts, needs_main = _package.pack(adapter.model, build, losses, adapter._structure, self._settings["cloudpickle"])
@@ -122,8 +126,8 @@ class ProcessMonitor:
                          self._settings["start_timeout"])
         if not self._failure:
             self.step = self._native.step  # without a call in between, which would double its time
-        if serve and options.get("run_dir"):
-            self._native.serve({"serve": serve}, options["run_dir"], bool(self._temporary), 5.0)
+        if serve and own_dir:
+            self._native.serve({"serve": serve}, own_dir, bool(self._temporary), rank is not None, 5.0)
 
     def _start_worker(self, content):
         self._end, worker_end = _channel.pair()

@@ -146,7 +146,8 @@ def watch(
     """Watches how much quantization would cost `model` while it trains. Call it once, before the first step.
 
     model              the module that is trained; DistributedDataParallel and torch.compile are looked through. With several
-                       ranks of equal weights, call watch() on one.
+                       ranks of equal weights (torchrun), call watch() on every one, with the same run_dir: they share the
+                       measurements. To watch on one alone, pass ranks_from_environment=False there.
     losses(model, batch)
                        returns losses in nats: one for each sequence and token [N, T], for each sequence [N], or a mean []; or
                        (losses, weights) of the same shape; or a dict of `values`, `weights`, `logits`, `correct`. Gets the

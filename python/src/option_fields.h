@@ -70,6 +70,7 @@ void VisitFields(ServeOptions& options, Visitor&& visit) {
   visit("allowed_hosts", options.allowed_hosts);
   visit("security", options.security);
   visit("max_layers", options.max_layers);
+  visit("targets_file", options.targets_file);
   visit("program", options.program);
   visit("environment", options.environment);
   visit("linger", options.linger);
@@ -107,6 +108,9 @@ void VisitFields(MonitorOptions& options, Visitor&& visit) {
   visit("run_id", options.run_id);
   visit("run_dir", options.run_dir);
   visit("allow_changed_run", options.allow_changed_run);
+  visit("rank", options.rank);
+  visit("ranks", options.ranks);
+  visit("ranks_from_environment", options.ranks_from_environment);
   visit("serve", options.serve);
 }
 

@@ -18,6 +18,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "monitor/process_trainer.h"
+#include "monitor/rank_place.h"
 #include "monitor/server_keeper.h"
 #include "monitor/server_program.h"
 #include "monitor/worker_keeper.h"
@@ -34,6 +35,7 @@ namespace {
 
 namespace py = pybind11;
 using internal::ProcessTrainer;
+using internal::ServedDirectory;
 using internal::ServerKeeper;
 using internal::SharedServer;
 using internal::SharedTensor;
@@ -53,7 +55,8 @@ using LayoutRow = std::tuple<std::string, std::vector<int64_t>, int, bool, int64
 class NativeTrainer {
  public:
   NativeTrainer(const py::object& adapter, const py::dict& fields) {
-    const MonitorOptions options = OptionsFrom(fields);
+    MonitorOptions options = OptionsFrom(fields);
+    RaiseIfError(internal::EnterRank(options));
     RaiseIfError(Validate(options));
     auto subject = std::make_unique<PythonSubject>(adapter, Batches(), Batches(), Batches());
     trainer_ = WithoutGil([&] { return ProcessTrainer::Create(std::move(subject), options); });
@@ -111,8 +114,7 @@ class NativeTrainer {
 
   // Without the lock. Starts a server beside the run, waits up to `timeout` for it, and returns why
   // there is none; empty: it serves, or starts slowly.
-  std::string Serve(ServeOptions options, const std::string& run_dir, bool remove_run_dir,
-                    double timeout) {
+  std::string Serve(ServeOptions options, const ServedDirectory& directory, double timeout) {
     // The newest status; used by the keeper's thread, then by this one if there is no keeper.
     auto newest = std::make_shared<SharedServer::News>();
     const auto tell = [this, newest] { trainer_->page().server.Write(*newest); };
@@ -120,7 +122,7 @@ class NativeTrainer {
       PTQWATCH_RETURN_IF_ERROR(Validate(options));
       PTQWATCH_ASSIGN_OR_RETURN(
           server_,
-          ServerKeeper::Start(options, run_dir, remove_run_dir,
+          ServerKeeper::Start(options, directory,
                               {[=](const ServerStatus& status) {
                                  *newest = {.status = status};
                                  tell();
@@ -140,7 +142,7 @@ class NativeTrainer {
     const std::string reason(internal::Message(started));
     *newest = {.status = {.state = ServerState::kFailed, .reason = reason},
                .message = internal::StrCat("no server beside this run: ", reason,
-                                           "; to serve it: ptqwatch serve ", run_dir),
+                                           "; to serve it: ptqwatch serve ", directory.served()),
                .failed = true};
     internal::Log(Severity::kError, newest->message);
     tell();
@@ -209,12 +211,15 @@ void BindTrainer(py::module_& module) {
       .def(
           "serve",
           [](NativeTrainer& self, const py::dict& options, const std::string& run_dir,
-             bool remove_run_dir, double timeout) {
+             bool remove_run_dir, bool of_rank, double timeout) {
             const std::optional<ServeOptions> serve = OptionsFrom(options).serve;
             const py::gil_scoped_release released;
-            return self.Serve(serve.value_or(ServeOptions()), run_dir, remove_run_dir, timeout);
+            return self.Serve(serve.value_or(ServeOptions()),
+                              {.run_dir = run_dir, .remove = remove_run_dir, .of_rank = of_rank},
+                              timeout);
           },
-          py::arg("options"), py::arg("run_dir"), py::arg("remove_run_dir"), py::arg("timeout"))
+          py::arg("options"), py::arg("run_dir"), py::arg("remove_run_dir"), py::arg("of_rank"),
+          py::arg("timeout"))
       .def("served",
            [](const NativeTrainer& self) {
              const ServerStatus served = self.Served();
@@ -267,7 +272,16 @@ void BindProcess(py::module_& module) {
       .def("drop", &NativeWorker::Drop)
       .def("wait_until_read", &NativeWorker::WaitUntilRead, Unlocked());
   module.attr("SILENT_STATUS") = kSilentStatus;
-  module.def("why_another_serves", &internal::WhyAnotherServes);
+  module.def(
+      "enter_rank",
+      [](const py::dict& fields) {
+        MonitorOptions options = OptionsFrom(fields);
+        RaiseIfError(internal::EnterRank(options));
+        return py::make_tuple(options.rank, options.run_dir);
+      },
+      "The rank of a monitor with these options, or None for a trainer alone, and its run "
+      "directory.");
+  module.def("why_another_serves", &internal::WhyAnotherServes, py::arg("rank"));
   module.def("make_served_directory", [] { return ValueOrRaise(internal::MakeServedDirectory()); });
 }
 

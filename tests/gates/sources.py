@@ -13,7 +13,7 @@ PUBLIC = "libmonitor/include/ptqwatch"
 
 # Folders that a quoted #include is looked up in, after that of the including file.
 SEARCH = ("proto", "proto/client/include", "libmonitor", "libmonitor/include", "exporters/page/include", "exporters/serve/include", "exporters", "proto/conversion", "tools/common", "tools/ptqwatch", "examples/common", "examples/char_gpt",
-          "examples/functional", "python/src", "tests")
+          "examples/functional", "examples/ranks", "python/src", "tests")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 _TOKENS = re.compile(r'R"(?P<tag>[^()\s\\]*)\(.*?\)(?P=tag)"'  # raw string

@@ -25,6 +25,7 @@ TRAINER = f"char_gpt --http off --grpc off {GPT} --probe-sequences 8 --calibrati
 FAST = {
     "setup": "./setup --check",
     "examples/demo": "examples/demo --help",
+    "examples/ranks/launch": f"examples/ranks/launch 2 build/release/bin/{TRAINER.replace('char_gpt', 'ranks', 1)} --steps 20 --every 10 --run-dir runs/ranks",
     "tests/run": "tests/run --help",
     "tests/bazel": "tests/bazel --help",
     "ptqwatch serve": None,  # has a test of its own
@@ -61,6 +62,7 @@ SLOW = {
     "tests/benchmarks/act_on_alert.py": "tests/benchmarks/act_on_alert.py build/release/bin/act_on_alert --seeds 0 --acts ignore --steps 600",
     "tests/benchmarks/subscribers": "tests/benchmarks/subscribers --rounds 1 --clients 2 build/release/bin/char_gpt",
     "tests/benchmarks/serve_load": "tests/benchmarks/serve_load --runs 2 --reports 20 --clients 4 --deaf 1 --rounds 1 build/release/bin",
+    "tests/benchmarks/many_ranks": "tests/benchmarks/many_ranks --ranks 12 --past 3 --new 2 --parameters 10 --layers 4 --at-most 20 build/release/bin/ptqwatch",
     "tests/benchmarks/live_load": "tests/benchmarks/live_load --pairs 1 --window 1 --scrapes 5 --pages 2 build/release/bin/char_gpt",
     "tests/benchmarks/server_restart": "tests/benchmarks/server_restart --reports 50 --kills 1 build/release/bin",
     "tests/benchmarks/page_load": "tests/benchmarks/page_load OVER --reports 100 --rounds 1",
@@ -91,7 +93,8 @@ NEEDS_MORE = {
 }
 KNOWN = {**FAST, **SLOW, **ELSEWHERE, **NEEDS_MORE}
 # Programs whose flags are a library's, or which have no flags.
-PASSED_ON = {"tests/benchmarks/act_on_alert.py": {"--every"}}  # to another program
+PASSED_ON = {"tests/benchmarks/act_on_alert.py": {"--every"},
+             "examples/ranks/launch": {"--run-dir", "--flip-step", "--flip-rank"}}  # to another program
 NO_HELP = re.compile(r"bench_(monitor|cuda|quantize)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
 
 

@@ -135,9 +135,10 @@ class Prometheus(unittest.TestCase):
     def test_rules_and_configuration_are_clean(self):
         code, out = run(prometheus_program("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES, ALERTS)
         self.assertEqual(code, 0, out)
-        code, out = run(prometheus_program("promtool"), "check", "config", "--lint=all", "--lint-fatal",
-                        os.path.join(DASHBOARDS, "prometheus", "prometheus.yml"))
-        self.assertEqual(code, 0, out)
+        for name in ("prometheus.yml", "federation.yml"):
+            code, out = run(prometheus_program("promtool"), "check", "config", "--lint=all", "--lint-fatal",
+                            os.path.join(DASHBOARDS, "prometheus", name))
+            self.assertEqual(code, 0, out)
 
     def test_rules_name_what_exists(self):
         recorded = set(re.findall(r"- record: (\S+)", read(RULES)))

@@ -114,6 +114,26 @@ def test_reports_are_those_of_a_thread(tmp_path, weights):
     assert timeless(said["process"]["latest"]) == timeless(reports["process"][-1])
 
 
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_rank_measures_its_share(tmp_path, mode):
+    said = run(tmp_path, 40, "--mode", mode, "--run-dir", tmp_path / "run", "--wait-for-reports", RANK="1", WORLD_SIZE="2")
+    assert said["failure"] == "" and said["finished"], said["text"]
+    assert os.listdir(tmp_path / "run") == ["rank-0001"]
+    reports, _ = journal(tmp_path / "run" / "rank-0001")
+    assert [report["step"] for report in reports] == [20, 40]
+    for report in reports:
+        assert (report["rank"], report["ranks"]) == (1, 2)
+        assert report["parameter_digests"]
+        parts = [*report["quantization"], report["curvature"], report["noise"]]
+        assert {part["status"] for part in parts} == {"ok", "other_rank"}
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_place_among_ranks_that_cannot_be_is_named(tmp_path, mode):
+    said = run(tmp_path, 1, "--mode", mode, "--finish", 0, RANK="2", WORLD_SIZE="2")
+    assert "RANK = 2: must be from 0 to WORLD_SIZE - 1 = 1" in said["failure"]
+
+
 @pytest.mark.parametrize("arguments", [("--main",), ("--main", "--no-build")])
 def test_finds_functions_of_the_script_and_copies_the_model(tmp_path, weights, arguments):
     said = run(tmp_path, 100, *arguments)

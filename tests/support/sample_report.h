@@ -220,6 +220,7 @@ inline AnalyzedReport SampleReport() {
   report.sequence = 12;
   report.branch = "cooldown";
   report.rank = 3;
+  report.ranks = 4;
   report.source = "trajectory";
   report.probe_state_sequence = 11;
   report.step = 16000;
@@ -233,6 +234,8 @@ inline AnalyzedReport SampleReport() {
   report.decay_onset_step = 12801;
   report.rolled_back = true;
   report.snapshot_digest = "0123456789abcdef0123456789abcdef";
+  report.parameter_digests = {{"blocks.0.weight", "0123456789abcdef"},
+                              {"head.bias", "89abcdef01234567"}};
   report.probe_status = ProbeStatus::kOk;
   report.probe_status_detail = "all good";
   report.probe_loss_nats = 1.75;

@@ -93,6 +93,8 @@ std::string_view MissingCell(ProbeStatus status) {
       return "stopped";
     case ProbeStatus::kDisabled:
       return "off";
+    case ProbeStatus::kOtherRank:
+      return "other";
     default:
       return "-";
   }

@@ -18,6 +18,7 @@ struct BesideTrainer {
   pid_t trainer = 0;  ///< 0: started by a user, not by a trainer
   int64_t linger_seconds = 0;
   bool remove_run_dir = false;
+  bool of_rank = false;  ///< serve the run of all ranks, whose directory is above the rank's own
 };
 
 /// Detaches from the trainer. Forks, and returns in a process without a parent, in its own session,

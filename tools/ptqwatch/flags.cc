@@ -38,6 +38,7 @@ constexpr char kExamples[] = R"(Examples:
 constexpr char kServeNotes[] = R"(Examples:
   ptqwatch serve runs/7
   ptqwatch serve /data/runs/* --http 127.0.0.1:9464 --grpc off
+  ptqwatch serve runs/* --http 127.0.0.1:0 --targets targets/this.json
   ptqwatch serve runs/7 --http 0.0.0.0:9464 --allow-remote --tls-cert me.pem --tls-key me.key --token-file token
 
 http://HOST:PORT/ is a live page of the runs. A directory need not exist yet. The last part of its path names
@@ -71,6 +72,9 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
        "Require client certificates signed by these authorities, PEM");
   file("--token-file", &options.security.token_file,
        "Require the token in this file; browsers ask for it");
+  file("--targets", &options.targets_file,
+       "Give Prometheus the address of --http in this file (file_sd_configs), while the server "
+       "runs");
   app->add_option("--max-layers", options.max_layers,
                   "Maximum number of layers with their own series on /metrics; others share one")
       ->type_name("N")
@@ -89,6 +93,7 @@ void AddServe(CLI::App* app, ServeFlags* flags) {
   own("--beside", flags->beside.trainer);
   own("--linger", flags->beside.linger_seconds);
   own("--max-memory", options.max_memory);
+  app->add_flag("--of-rank", flags->beside.of_rank)->group("");
   app->add_flag("--remove", flags->beside.remove_run_dir)->group("");
   app->footer(kServeNotes);
 }

@@ -32,7 +32,9 @@ absl::Status InWordsOfTheCommand(const absl::Status& status) {
                            {"ServeOptions.security.certificate_file", "--tls-cert"},
                            {"ServeOptions.security.private_key_file", "--tls-key"},
                            {"ServeOptions.security.client_ca_file", "--client-ca"},
-                           {"ServeOptions.security.token_file", "--token-file"}}));
+                           {"ServeOptions.security.token_file", "--token-file"},
+                           {"ServeOptions.targets_file", "--targets"},
+                           {"ServeOptions.http, which is empty", "--http, which is off"}}));
 }
 
 // Runs a server started by a trainer. Its output goes to serve.log in the run directory.
@@ -41,13 +43,15 @@ int ServeBesideTrainer(ServeFlags flags, Terminal* terminal) {
     return Fail(left, terminal);
   const EndSignals signals;
   const std::string& run_dir = flags.run_dirs[0];
+  const std::string served =
+      flags.beside.of_rank ? std::filesystem::path(run_dir).parent_path().string() : run_dir;
   absl::StatusOr<std::unique_ptr<RunServer>> server =
-      RunServer::CreateForOne(run_dir, flags.options);
+      RunServer::CreateForOne(served, flags.options);
   // The server of the previous run may linger at this address.
   const auto until = std::chrono::steady_clock::now() + kMaxBusyPort;
   while (absl::IsUnavailable(server.status()) && std::chrono::steady_clock::now() < until &&
          !signals.WaitFor(std::chrono::milliseconds(100))) {
-    server = RunServer::CreateForOne(run_dir, flags.options);
+    server = RunServer::CreateForOne(served, flags.options);
   }
   ServerHello hello{.version = PTQWATCH_VERSION_STRING,
                     .journal_schema = kReportSchemaVersion,

@@ -29,6 +29,8 @@ struct Event {
     kMisuse = 12,        ///< the trainer seems to pass wrong steps or rates, or another model
     kServerFailed = 13,  ///< the server beside the run cannot be started, or serves again
     kWorkerFailed = 14,  ///< Python: the process that measures ended and was started again
+    /// The parameters of a run's ranks differ, or are equal again. Made by the reader of all ranks.
+    kReplicasDiverged = 15,
   };
   Kind kind = Kind::kSnapshotSkipped;
   Severity severity = Severity::kInfo;
@@ -37,10 +39,10 @@ struct Event {
   std::string message;
   friend bool operator==(const Event&, const Event&) = default;
 };
-inline constexpr int kEventKinds = 15;
+inline constexpr int kEventKinds = 16;
 /// "snapshot_skipped", "phase_change", "probe_disabled", "probe_failed", "exporter_failed",
 /// "resumed", "stopped", "slice", "plan_changed", "inert", "alert", "cooldown", "misuse",
-/// "server_failed", "worker_failed".
+/// "server_failed", "worker_failed", "replicas_diverged".
 PTQWATCH_EXPORT std::string_view ToString(Event::Kind kind);
 /// InvalidArgument, listing the known names, for any other name.
 PTQWATCH_EXPORT absl::StatusOr<Event::Kind> ParseEventKind(std::string_view name);

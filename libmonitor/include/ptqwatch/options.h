@@ -230,7 +230,7 @@ struct MonitorOptions {
   int64_t device_reserve_bytes = int64_t{1} << 30;
 
   /// Identifies the run in journals and metrics. Empty: taken from `run_dir` on resume, else
-  /// generated.
+  /// generated; with `ranks`, else the last part of `run_dir`.
   std::string run_id = {};
   /// Directory of the run, created if missing. The monitor keeps its journal (one line for each
   /// report and event) and its state there. A directory that holds a run is resumed. Empty: the
@@ -241,11 +241,27 @@ struct MonitorOptions {
   /// over. If false, Create fails in such a directory.
   bool allow_changed_run = false;
 
+  /// For trainers that hold the same weights (data-parallel training): this trainer's number, from
+  /// 0, and how many there are. Each is given a share of the measurements, the same at every
+  /// snapshot, and writes the directory `run_dir`/rank-NNNN; whoever reads `run_dir` sees one run.
+  /// The monitors never talk to each other. All need equal options, probe and calibration data, and
+  /// the same `run_dir`. Snapshots are taken at steps on which all can agree: those of the
+  /// schedule, or every 2nd, 4th, 8th, ... of them if a trainer has less time; `every_seconds` is
+  /// refused. Set both or neither. Neither: from the environment. 1 of `ranks`: a trainer alone.
+  std::optional<int64_t> rank = {};
+  std::optional<int64_t> ranks = {};
+  /// Whether `rank` and `ranks`, if unset, come from the launcher's variables: RANK and WORLD_SIZE
+  /// (torchrun), OMPI_COMM_WORLD_RANK and _SIZE, PMI_RANK and PMI_SIZE, or, inside a job step,
+  /// SLURM_PROCID and SLURM_NTASKS; the first pair that is set. Set it to false if the trainers
+  /// have different weights, or if only one of them has a monitor.
+  bool ranks_from_environment = true;
+
   /// Starts `ptqwatch serve` beside the run, as a separate process: /metrics, gRPC and the live
   /// page. Create waits up to 5 s for it. If it cannot be started, MonitorStatus::server, the log
   /// and an event say why, and training goes on. Without a `run_dir` the run is kept in a temporary
   /// directory, which the server removes. On each machine only local rank 0 (LOCAL_RANK,
-  /// OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID) starts a server.
+  /// OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID; without them `rank` 0) starts a
+  /// server. With `ranks` it serves the run of all ranks, and needs a `run_dir`.
   std::optional<ServeOptions> serve = {};
 
   /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its

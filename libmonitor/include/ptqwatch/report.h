@@ -30,9 +30,11 @@ enum class ProbeStatus {
   kOutOfTime = 4,  ///< the wall-clock cap ended the measurement
   kCancelled = 5,  ///< Stop() interrupted it
   kDisabled = 6,   ///< switched off: too many failures in a row, or impossible on this model
+  kOtherRank = 7,  ///< dealt to another rank of the run (MonitorOptions::ranks)
 };
 
-/// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled".
+/// "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled",
+/// "other_rank".
 PTQWATCH_EXPORT std::string_view ToString(ProbeStatus status);
 /// InvalidArgument, listing the known names, for any other name, like all functions of this form.
 PTQWATCH_EXPORT absl::StatusOr<ProbeStatus> ParseProbeStatus(std::string_view name);
@@ -357,6 +359,13 @@ struct MixedPrecisionReport {
   friend bool operator==(const MixedPrecisionReport&, const MixedPrecisionReport&) = default;
 };
 
+/// The bits of one parameter.
+struct ParameterDigest {
+  std::string name;    ///< canonical parameter name
+  std::string digest;  ///< equal exactly if the bits are, for all practical purposes
+  friend bool operator==(const ParameterDigest&, const ParameterDigest&) = default;
+};
+
 /// How much of the subject's data a run's snapshots are measured with. The monitor chooses it to
 /// fit the run (MonitorOptions::adapt_plan) and changes it as rarely as possible.
 struct Plan {
@@ -379,6 +388,7 @@ struct Report {
   int64_t sequence = 0;               ///< 1, 2, ... over all attempts of a run
   std::optional<std::string> branch;  ///< branch of a run that forks; absent: it has only one
   std::optional<int64_t> rank;        ///< one of several trainers of a run; absent: it has only one
+  std::optional<int64_t> ranks;       ///< number of trainers of this attempt; absent: one
   std::optional<std::string> source;  ///< "live" or, from checkpoints, "trajectory"; absent: live
   /// Sequence of the report whose probe state this one started from; 0: a cold start.
   int64_t probe_state_sequence = 0;
@@ -394,6 +404,7 @@ struct Report {
   std::optional<int64_t> decay_onset_step;      ///< first step with a rate below the plateau
   bool rolled_back = false;     ///< the step number went backwards since the previous report
   std::string snapshot_digest;  ///< of all parameters' bits; empty if they could not be loaded
+  std::vector<ParameterDigest> parameter_digests;  ///< in the order of the table; of ranks alone
 
   ProbeStatus probe_status = ProbeStatus::kUnknown;  ///< of the full-precision loss
   std::string probe_status_detail;

@@ -90,8 +90,8 @@ class PTQWATCH_EXPORT RunSource : public Control {
 /// MonitorStatus::health_reason starts with this text if a run shows no sign of life.
 inline constexpr std::string_view kNoSignOfLife = "no sign of life";
 
-/// Returns whether the directory has a journal or a status file, that is, whether a run has begun
-/// there.
+/// Returns whether the directory, or that of a rank in it, has a journal or a status file, that is,
+/// whether a run has begun there.
 PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);
 
 /// Returns the name of the run in a directory: the last part of its path.
@@ -105,6 +105,15 @@ PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);
 /// reported its end. If another run takes over the directory, only the reports of the new run
 /// follow. Status returns NotFound if no run has begun. Do returns Unavailable if no run answers on
 /// this machine, and PermissionDenied if the directory belongs to another user.
+///
+/// A run with several ranks (MonitorOptions::ranks) has a directory for each in `run_dir`. They are
+/// read as one run: a report for each step, once all ranks have reported it, or those that have not
+/// are over, show no sign of life, have passed the step, or take longer than five minutes. What a
+/// rank still owes then has the status ProbeStatus::kOtherRank and a detail that names it; when it
+/// comes late, it is left out until the journals are read anew. Verdicts are computed from the
+/// merged reports, which `sequence` counts; Status, which does not read the journals, gives the
+/// highest sequence of a rank instead. A command goes to every rank that runs on this machine, and
+/// Do succeeds if one accepts it. Do then also costs what Reports does.
 ///
 /// The run may be on another host that shares the directory, for instance by NFS. Then Status takes
 /// up to five seconds if the clocks differ by more than a minute, and Do names the host.

@@ -31,6 +31,10 @@ struct ServeOptions {
   ServerSecurity security = {};
   /// Number of layers with their own series on /metrics; all others are merged into one.
   int max_layers = 64;
+  /// While the server runs, this file gives Prometheus its address of `http` (file_sd_configs).
+  /// Replaced in one step and readable by every user. With a wildcard address it has the name of
+  /// this machine. Empty: no file.
+  std::string targets_file = {};
 
   /// Path of the program `ptqwatch`. If empty: PTQWATCH_PROGRAM from the environment, else
   /// `ptqwatch` in the folder of the running program, in ../bin of the shared library, or in an

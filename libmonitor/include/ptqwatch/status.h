@@ -146,6 +146,26 @@ struct DroppedReports {
   friend bool operator==(const DroppedReports&, const DroppedReports&) = default;
 };
 
+/// One rank of a run with several (MonitorOptions::ranks), for a reader of them all.
+struct RankStatus {
+  int64_t rank = 0;
+  Health health = Health::kStarting;
+  std::string health_reason = {};
+  std::optional<int64_t> snapshot_step = {};  ///< of its newest report, if known
+  int64_t reports_total = 0;
+  friend bool operator==(const RankStatus&, const RankStatus&) = default;
+};
+
+/// Whether the ranks of a run have equal parameters, by the digests in their reports.
+struct ReplicaStatus {
+  int64_t compared_step = 0;   ///< newest step that two ranks or more have reported; 0: none yet
+  bool diverged = false;       ///< until all ranks that differed are equal to others
+  int64_t diverged_step = 0;   ///< first step at which they differed
+  std::string parameter = {};  ///< first one that differs, in the order of the model's table
+  /// The ranks that differ from most ranks, such as "2" or "2, 5"; empty without a majority.
+  std::string minority = {};
+};
+
 /// The current counters and gauges, as a copy. Reading it takes less than a microsecond.
 struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
@@ -192,6 +212,10 @@ struct MonitorStatus {
   SliceStatus slice = {};
   CooldownStatus cooldown = {};
   ServerStatus server = {};
+  /// For a reader of a run with several ranks: each rank, ascending. Counters above are sums over
+  /// the ranks, except steps.
+  std::vector<RankStatus> ranks = {};
+  ReplicaStatus replicas = {};
 };
 
 /// A run as seen from outside the process: in its run directory (status.json) or at a server.

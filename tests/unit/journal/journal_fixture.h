@@ -43,6 +43,7 @@ inline AnalyzedReport WithoutLayers(AnalyzedReport report) {
   }
   if (report.report.curvature) report.report.curvature->layers.clear();
   report.report.skipped_layers.clear();
+  report.report.parameter_digests.clear();
   return report;
 }
 

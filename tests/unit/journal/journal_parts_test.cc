@@ -88,13 +88,14 @@ TEST(JournalFiles, KnowsItsOwnNames) {
   }
 }
 
-class JournalTailTest : public JournalPartsTest {
+// By chunks, or a line at a time.
+class JournalTailTest : public JournalPartsTest, public ::testing::WithParamInterface<bool> {
  protected:
   std::vector<int64_t> ReadAll() {
     std::vector<int64_t> before;
     std::swap(before, sequences_);
     while (true) {
-      const absl::StatusOr<bool> more = tail_.Read();
+      const absl::StatusOr<bool> more = GetParam() ? tail_.ReadLine() : tail_.Read();
       EXPECT_TRUE(more.ok()) << more.status();
       if (!more.ok() || !*more) return sequences_;
     }
@@ -112,7 +113,7 @@ class JournalTailTest : public JournalPartsTest {
        .unreadable = [this] { ++unreadable_; }}};
 };
 
-TEST_F(JournalTailTest, ReadsWhatIsThereAndWhatComes) {
+TEST_P(JournalTailTest, ReadsWhatIsThereAndWhatComes) {
   EXPECT_THAT(ReadAll(), ElementsAre());  // no journal yet
   const std::string first = ToJson(*ReportNumber(1)) + "\n";
   const std::string second = ToJson(*ReportNumber(2)) + "\n";
@@ -129,7 +130,7 @@ TEST_F(JournalTailTest, ReadsWhatIsThereAndWhatComes) {
   EXPECT_EQ(unreadable_, 1);
 }
 
-TEST_F(JournalTailTest, FollowsAcrossParts) {
+TEST_P(JournalTailTest, FollowsAcrossParts) {
   auto writer = Start(/*reports=*/2, /*older_parts=*/10);
   Write(*writer, 1, 3);
   EXPECT_THAT(ReadAll(), ElementsAre(1, 2, 3));
@@ -139,7 +140,7 @@ TEST_F(JournalTailTest, FollowsAcrossParts) {
 }
 
 // What the writer appended between the reader's last look at a part and the next part's beginning.
-TEST_F(JournalTailTest, ReadsTheLastLinesOfAPart) {
+TEST_P(JournalTailTest, ReadsTheLastLinesOfAPart) {
   Append(ToJson(*ReportNumber(1)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1));
   Append(ToJson(*ReportNumber(2)) + "\n");
@@ -148,13 +149,13 @@ TEST_F(JournalTailTest, ReadsTheLastLinesOfAPart) {
   EXPECT_THAT(ReadAll(), ElementsAre(2, 3));
 }
 
-TEST_F(JournalTailTest, GetsPastALongLineOfDamage) {
+TEST_P(JournalTailTest, GetsPastALongLineOfDamage) {
   Append(std::string(10 << 20, 'x') + "\n" + ToJson(*ReportNumber(1)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1));
   EXPECT_EQ(unreadable_, 1);
 }
 
-TEST_F(JournalTailTest, GoesOnAfterPartsThatAreGone) {
+TEST_P(JournalTailTest, GoesOnAfterPartsThatAreGone) {
   Write(*Start(/*reports=*/1, /*older_parts=*/10), 1, 2);
   EXPECT_THAT(ReadAll(), ElementsAre(1, 2));
   Write(*Start(/*reports=*/1, /*older_parts=*/1), 3, 6);
@@ -163,7 +164,7 @@ TEST_F(JournalTailTest, GoesOnAfterPartsThatAreGone) {
   EXPECT_EQ(rest.back(), 6);
 }
 
-TEST_F(JournalTailTest, ReadsAJournalThatReplacesIt) {
+TEST_P(JournalTailTest, ReadsAJournalThatReplacesIt) {
   Append(ToJson(*ReportNumber(1)) + "\n" + ToJson(*ReportNumber(2)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1, 2));
   std::filesystem::remove(path());
@@ -172,12 +173,21 @@ TEST_F(JournalTailTest, ReadsAJournalThatReplacesIt) {
   EXPECT_THAT(ReadAll(), ElementsAre(3));
 }
 
-TEST_F(JournalTailTest, ReadsLinesLongerThanAChunk) {
+TEST_P(JournalTailTest, ReadsLinesLongerThanAChunk) {
   AnalyzedReport large = *ReportNumber(5);
   large.report.probe_status_detail = std::string(3 << 20, 'x');
   Append(ToJson(large) + "\n" + ToJson(*ReportNumber(6)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(5, 6));
 }
+
+TEST_P(JournalTailTest, AReaderOfManyJournalsTakesOneLine) {
+  if (!GetParam()) return;
+  Append(ToJson(*ReportNumber(1)) + "\n" + ToJson(*ReportNumber(2)) + "\n");
+  EXPECT_EQ(tail_.ReadLine().value(), true);
+  EXPECT_THAT(sequences_, ElementsAre(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Reads, JournalTailTest, ::testing::Bool());
 
 }  // namespace journal_parts_test
 }  // namespace ptqwatch::internal

@@ -1,5 +1,8 @@
 #include "journal/newest_report.h"
 
+#include <filesystem>
+
+#include "journal/rank_directory.h"
 #include "journal_fixture.h"
 
 namespace ptqwatch::internal {
@@ -43,6 +46,18 @@ TEST_F(NewestReportTest, MayBeInAnOlderPart) {
   WriteFile(dir_.File("journal-000002.jsonl"), Line(2) + Line(3));
   WriteFile(dir_.File("journal.jsonl"), EventLine());
   EXPECT_EQ(Newest(), 3);
+}
+
+TEST_F(NewestReportTest, TellsTheNewestAttemptOfTheRanks) {
+  EXPECT_EQ(NewestAttemptAmongRanks(dir_.path()), 0);
+  for (const int rank : {0, 2, 3}) {
+    std::filesystem::create_directories(RankDirectory(dir_.path(), rank));
+    AnalyzedReport report = *ReportNumber(1);
+    report.report.attempt = rank + 4;
+    if (rank == 3) continue;  // it has not reported yet
+    WriteFile(RankDirectory(dir_.path(), rank) + "/journal.jsonl", ToJson(report) + "\n");
+  }
+  EXPECT_EQ(NewestAttemptAmongRanks(dir_.path()), 6);
 }
 
 }  // namespace newest_report_test

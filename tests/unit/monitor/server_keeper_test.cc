@@ -63,7 +63,7 @@ class ServerKeeperTest : public ::testing::Test {
   std::unique_ptr<ServerKeeper> Start(const std::string& program, ServeOptions options = {}) {
     options.program = program;
     auto keeper =
-        ServerKeeper::Start(options, dir_.path(), false,
+        ServerKeeper::Start(options, {.run_dir = dir_.path()},
                             {nullptr,
                              [this](const absl::Status& failure, const std::string& message) {
                                ++changes_;
@@ -273,11 +273,12 @@ TEST(ServerProgram, IsTakenFromTheEnvironmentBeforeThePath) {
 
 TEST(ServerProgram, IsStartedByTheFirstProcessOfAJobOnAMachine) {
   unsetenv("LOCAL_RANK");
-  EXPECT_EQ(WhyAnotherServes(), "");
+  EXPECT_EQ(WhyAnotherServes(0), "");
+  EXPECT_EQ(WhyAnotherServes(3), "its rank is 3");
   setenv("SLURM_LOCALID", "3", 1);
-  EXPECT_EQ(WhyAnotherServes(), "SLURM_LOCALID is 3");
+  EXPECT_EQ(WhyAnotherServes(3), "SLURM_LOCALID is 3");
   setenv("LOCAL_RANK", "0", 1);
-  EXPECT_EQ(WhyAnotherServes(), "");
+  EXPECT_EQ(WhyAnotherServes(8), "");
   unsetenv("LOCAL_RANK");
   unsetenv("SLURM_LOCALID");
 }
@@ -292,6 +293,8 @@ TEST(ServerOptions, AreNamedWithTheirValues) {
   EXPECT_THAT(message({.grpc = "0.0.0.0:1"}), HasSubstr("'0.0.0.0:1' is not a loopback address"));
   EXPECT_EQ(message({.grpc = "0.0.0.0:1", .allow_remote = true}), "");
   EXPECT_THAT(message({.http = "", .grpc = ""}), HasSubstr("nothing is left to serve"));
+  EXPECT_THAT(message({.http = "", .targets_file = "t"}),
+              HasSubstr("ServeOptions.targets_file = 't' is for ServeOptions.http"));
   EXPECT_THAT(message({.max_memory = 1}), HasSubstr("ServeOptions.max_memory = 1"));
   EXPECT_THAT(message({.linger = std::chrono::seconds(-1)}), HasSubstr("ServeOptions.linger = -1"));
   EXPECT_THAT(message({.environment = {{"A=B", ""}}}), HasSubstr("'A=B'"));
@@ -305,13 +308,15 @@ TEST(ServerArguments, SayAllThatTheOptionsSay) {
                              .allowed_hosts = {"a", "b"},
                              .security = {.certificate_file = "c", .token_file = "t"},
                              .max_layers = 3,
+                             .targets_file = "t.json",
                              .linger = std::chrono::seconds(7),
                              .max_memory = 99};
-  const auto arguments = ServerArguments(options, "-runs/1", 42, true);
+  const auto arguments =
+      ServerArguments(options, {.run_dir = "-runs/1", .remove = true, .of_rank = true}, 42);
   for (const char* word :
        {"--http=127.0.0.1:1", "--grpc=off", "--allow-remote", "--allow-control", "--allow-host=a",
         "--allow-host=b", "--tls-cert=c", "--token-file=t", "--max-layers=3", "--linger=7",
-        "--max-memory=99", "--beside=42", "--remove"}) {
+        "--max-memory=99", "--beside=42", "--remove", "--of-rank", "--targets=t.json"}) {
     EXPECT_THAT(arguments, Contains(word));
   }
   // A directory that looks like a flag must not be taken for one.

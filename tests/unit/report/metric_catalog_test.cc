@@ -184,6 +184,28 @@ TEST_F(MetricCatalogTest, ShowsTheMeasuredNumbers) {
   EXPECT_THAT(Collect("ptqwatch_probe_duration_seconds"), ElementsAre("gptq,=1.25", "probe,=0.5"));
 }
 
+TEST_F(MetricCatalogTest, ShowsTheRanks) {
+  for (const char* name : {"ptqwatch_replicas_diverged", "ptqwatch_replicas_diverged_step",
+                           "ptqwatch_rank_healthy", "ptqwatch_rank_snapshot_step"}) {
+    EXPECT_THAT(Collect(name), IsEmpty()) << name;
+  }
+  status_.ranks = {{.rank = 0, .health = Health::kOk, .snapshot_step = 900, .reports_total = 9},
+                   {.rank = 1, .health = Health::kDegraded, .reports_total = 8}};
+  status_.replicas.compared_step = 900;
+  EXPECT_THAT(Collect("ptqwatch_rank_healthy"), ElementsAre("0,=1", "1,=0"));
+  EXPECT_THAT(Collect("ptqwatch_rank_snapshot_step"), ElementsAre("0,=900"));
+  EXPECT_THAT(Collect("ptqwatch_rank_reports_total"), ElementsAre("0,=9", "1,=8"));
+  EXPECT_THAT(Collect("ptqwatch_replicas_diverged"), ElementsAre("=0"));
+  EXPECT_THAT(Collect("ptqwatch_replicas_diverged_step"), IsEmpty());
+  status_.replicas = {.compared_step = 900,
+                      .diverged = true,
+                      .diverged_step = 800,
+                      .parameter = "head",
+                      .minority = "1"};
+  EXPECT_THAT(Collect("ptqwatch_replicas_diverged"), ElementsAre("=1"));
+  EXPECT_THAT(Collect("ptqwatch_replicas_diverged_step"), ElementsAre("head,1,=800"));
+}
+
 TEST_F(MetricCatalogTest, ShowsWhatAveragesWouldGive) {
   AveragingReport window = report_.report.averaging.at(0);
   window.kind = AveragingKind::kWindow;

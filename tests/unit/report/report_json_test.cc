@@ -48,15 +48,16 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
   ExpectKeys(
       line,
-      "schema_version run_id attempt fingerprint sequence branch rank source "
+      "schema_version run_id attempt fingerprint sequence branch rank ranks source "
       "probe_state_sequence step snapshot_time_unix_seconds learning_rate tokens "
       "training_loss_nats trigger lr_phase "
-      "lr_change_points decay_onset_step rolled_back snapshot_digest probe_status "
+      "lr_change_points decay_onset_step rolled_back snapshot_digest parameter_digests "
+      "probe_status "
       "probe_status_detail "
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
       "averaging mixed_precision noise predicted_end plan tasks verdict cost");
-  EXPECT_EQ(line.size(), 40u);
+  EXPECT_EQ(line.size(), 42u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,

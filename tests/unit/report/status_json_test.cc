@@ -81,6 +81,13 @@ RunStatus Sample() {
                    .grpc = "127.0.0.1:2",
                    .restarts = 29,
                    .reason = "why"};
+  status.ranks = {{.rank = 0, .health = Health::kOk, .snapshot_step = 31, .reports_total = 32},
+                  {.rank = 3, .health = Health::kDegraded, .health_reason = "why"}};
+  status.replicas = {.compared_step = 33,
+                     .diverged = true,
+                     .diverged_step = 34,
+                     .parameter = "head",
+                     .minority = "3"};
   return sample;
 }
 
@@ -96,6 +103,7 @@ TEST(StatusJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(read->monitor.events, sample.monitor.events);
   EXPECT_EQ(read->monitor.stall_buckets, sample.monitor.stall_buckets);
   EXPECT_EQ(read->monitor.dropped_reports, sample.monitor.dropped_reports);
+  EXPECT_EQ(read->monitor.ranks, sample.monitor.ranks);
   EXPECT_EQ(read->monitor.slice.request.at_step, 21);
   EXPECT_EQ(read->monitor.slice.request.format, "nvfp4");
   EXPECT_EQ(read->monitor.health_reason, "why \xEF\xBF\xBD");

@@ -208,6 +208,13 @@ TEST(Flags, ServesOnLoopbackUnlessTold) {
   EXPECT_TRUE(options.allow_control);
 }
 
+TEST(Flags, GiveTheFileForPrometheus) {
+  const char* arguments[] = {"ptqwatch", "serve", "a", "--targets", "targets/a.json"};
+  const ServeFlags flags = std::get<ServeFlags>(*ParseCommandLine(5, arguments));
+  EXPECT_EQ(flags.options.targets_file, "targets/a.json");
+  EXPECT_FALSE(flags.beside.of_rank);
+}
+
 // The program that measures checkpoints parses its own command line.
 TEST(Flags, PassesOnWhatFollowsTrajectory) {
   const auto command = Parse({"trajectory", "runs/hf", "--help", "--bogus", "--length", "x"});

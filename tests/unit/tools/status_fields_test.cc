@@ -47,6 +47,10 @@ void Set(std::vector<DroppedReports>& drops, int n) {
   drops = {{StrCat("exporter", n), StrCat("reason", n), n + 1}};
 }
 
+void Set(std::vector<RankStatus>& ranks, int n) {
+  ranks = {{n, n % 2 == 1 ? Health::kOk : Health::kDegraded, StrCat("reason", n), n + 1, n + 2}};
+}
+
 // Sets each leaf to a value of its own, or one leaf to another value.
 class Setter {
  public:
@@ -188,6 +192,8 @@ TEST(StatusFields, AreInTheMetrics) {
       "status.slice.path", "status.slice.error", "status.cooldown.number",
       "status.cooldown.decay_steps", "status.cooldown.step", "status.cooldown.waits_for_core",
       "status.cooldown.result", "status.cooldown.error",
+      // Its metrics are the alarm's.
+      "status.replicas.compared_step",
       // The metrics are that server's.
       "status.server.state", "status.server.metrics", "status.server.grpc", "status.server.reason"};
   EXPECT_THAT(LeavesMissingFrom(Metrics), ::testing::UnorderedElementsAreArray(left_out));

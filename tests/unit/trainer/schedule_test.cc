@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace schedule_test {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 struct Candidates {
   std::vector<int64_t> due;
@@ -48,6 +50,52 @@ TEST(Schedule, IsDueAfterAMultipleThatWasJumpedOver) {
   EXPECT_TRUE(IsDue(schedule, 12, 0));
   EXPECT_FALSE(IsDue(schedule, 19, 0));
   EXPECT_TRUE(IsDue(schedule, 41, 0));
+}
+
+std::vector<int64_t> Stretched(Schedule schedule, int stretch, bool decaying) {
+  std::vector<int64_t> steps;
+  for (int64_t step = 1; step <= 100; ++step) {
+    if (schedule.Step(step, 0, decaying, 0, stretch) != Due::kNo) steps.push_back(step);
+  }
+  return steps;
+}
+
+TEST(Schedule, StretchesInPowersOfTwo) {
+  const Schedule schedule({.every = 10, .decay_density = 2});
+  EXPECT_THAT(Stretched(schedule, 0, false), ElementsAre(10, 20, 30, 40, 50, 60, 70, 80, 90, 100));
+  EXPECT_EQ(Stretched(schedule, 1, false), Stretched(schedule, 0, false));
+  EXPECT_THAT(Stretched(schedule, 2, false), ElementsAre(20, 40, 60, 80, 100));
+  EXPECT_THAT(Stretched(schedule, 4, false), ElementsAre(80));
+  EXPECT_THAT(Stretched(schedule, 0, true), SizeIs(20));
+  EXPECT_EQ(Stretched(schedule, 1, true), Stretched(schedule, 1, false));
+  EXPECT_EQ(Stretched(schedule, 3, true), Stretched(schedule, 3, false));
+}
+
+TEST(Schedule, CoarserGridsLieInFinerOnes) {
+  for (const ScheduleOptions& options :
+       {ScheduleOptions{.every = 7, .decay_density = 4},
+        ScheduleOptions{.log_spaced_per_decade = 20, .decay_density = 4}}) {
+    for (const bool decaying : {false, true}) {
+      for (int stretch = 0; stretch < 6; ++stretch) {
+        const auto fine = Stretched(Schedule(options), stretch, decaying);
+        const auto coarse = Stretched(Schedule(options), stretch + 1, decaying);
+        EXPECT_TRUE(std::includes(fine.begin(), fine.end(), coarse.begin(), coarse.end()))
+            << stretch;
+        const auto decay = Stretched(Schedule(options), stretch, true);
+        EXPECT_TRUE(std::includes(decay.begin(), decay.end(), fine.begin(), fine.end())) << stretch;
+      }
+    }
+  }
+}
+
+TEST(Schedule, SaysWhichStepsAreOnTheGridOfADecay) {
+  Schedule schedule({.every = 10, .decay_density = 2});
+  std::vector<int64_t> steps;
+  for (int64_t step = 1; step <= 20; ++step) {
+    schedule.Step(step, 0, false, 0, 5);
+    if (schedule.on_grid()) steps.push_back(step);
+  }
+  EXPECT_THAT(steps, ElementsAre(5, 10, 15, 20));
 }
 
 TEST(Schedule, GoesOnAfterARollback) {

@@ -28,8 +28,8 @@ class PTQWATCH_EXPORT RunServer {
   /// Binds and starts to follow the directories, which need not exist yet. Ignores the options
   /// `program`, `environment`, `linger` and `max_memory`, which apply only to a server started as a
   /// process. InvalidArgument for an invalid option, NotFound or PermissionDenied for a file of
-  /// `security`, Unavailable for an address that cannot be bound; the message names the field and
-  /// its value.
+  /// `security`, Unavailable for an address that cannot be bound, the system's error for
+  /// `targets_file`; the message names the field and its value.
   static absl::StatusOr<std::unique_ptr<RunServer>> Create(const std::vector<std::string>& run_dirs,
                                                            const ServeOptions& options);
   /// Serves one run without a name: its series have no label `run`. The server beside a trainer

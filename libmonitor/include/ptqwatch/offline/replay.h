@@ -39,9 +39,9 @@ struct ReplayedJournal {
 /// Passes each report of a journal to `each`, in order, with a recomputed verdict; events are
 /// skipped. Ends early if `each` returns false.
 ///
-/// `path` is a run directory, whose journal is read in all its parts, or a file of journal lines,
-/// or "-" for standard input. Journals of earlier versions are accepted. Memory: one line, and the
-/// series behind the verdict.
+/// `path` is a run directory, whose journal is read in all its parts, or whose ranks' journals are
+/// merged; or a file of journal lines, or "-" for standard input. Journals of earlier versions are
+/// accepted. Memory: one line, and the series behind the verdict.
 ///
 /// Errors name `path`: the status of errno if it cannot be read, NotFound for a directory without a
 /// journal, FailedPrecondition if it contains no report, InvalidArgument for invalid options.

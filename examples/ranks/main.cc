@@ -1,0 +1,141 @@
+// A data-parallel trainer: several processes with equal weights, each on batches of its own, and a
+// monitor in each. The monitors share the work and never talk to each other. For that, the trainer
+// gives them their rank and one run directory; the rest is as in any trainer.
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "char_training.h"
+#include "checkpoints.h"
+#include "program.h"
+#include "ptqwatch/monitor.h"
+#include "rank_group.h"
+#include "ranks_flags.h"
+#include "start_monitor.h"
+#include "stop_signal.h"
+#include "weights_hash.h"
+
+namespace ptqwatch::examples {
+namespace {
+
+std::unique_ptr<Monitor> Watch(const CharTraining& training, const RanksFlags& flags) {
+  MonitorOptions options = MakeMonitorOptions(flags.recipe.trainer, flags.recipe.schedule.steps);
+  options.rank = flags.rank;
+  options.ranks = flags.ranks;
+  return StartMonitor(training.MakeSubject(), std::move(options));
+}
+
+void Require(const absl::Status& status) {
+  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
+}
+
+/// Continues the newest checkpoint and returns its step; 0 without one.
+int64_t Continue(CharTraining& training, const RanksFlags& flags) {
+  if (flags.checkpoints.empty()) return 0;
+  const int64_t step = NewestCheckpoint(flags.checkpoints);
+  if (step == 0) return 0;
+  Require(training.LoadState(CheckpointPath(flags.checkpoints, step)));
+  std::printf("continues after step %ld\n", step);
+  return step;
+}
+
+void Save(const CharTraining& training, const RanksFlags& flags, int64_t step) {
+  if (flags.rank != 0 || flags.checkpoints.empty() || step % flags.checkpoint_every != 0) return;
+  std::filesystem::create_directories(flags.checkpoints);
+  Require(training.SaveState(CheckpointPath(flags.checkpoints, step)));
+  std::printf("checkpoint step %ld\n", step);
+}
+
+/// What a faulty memory, link or kernel does to the weights of one rank.
+void FlipABit(CharModel& model, int64_t step, int64_t rank) {
+  const auto parameters = model.named_parameters();
+  const auto& last = parameters[parameters.size() - 1];
+  float* const weight = last.value().mutable_data_ptr<float>();
+  uint32_t bits = 0;
+  std::memcpy(&bits, weight, sizeof(bits));
+  bits ^= 1;
+  std::memcpy(weight, &bits, sizeof(bits));
+  std::printf("flipped a bit of %s of rank %ld after step %ld\n", last.key().c_str(), rank, step);
+}
+
+/// The training loop. Returns the last step.
+int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags, Monitor* monitor,
+              const StopSignal& stop) {
+  const CharGptFlags& recipe = flags.recipe;
+  const std::vector<at::Tensor> parameters = training.model().parameters();
+  int64_t due = 0;
+  int64_t step = Continue(training, flags);
+  while (step < recipe.schedule.steps && !stop.requested()) {
+    const double learning_rate = recipe.schedule.LearningRate(step);
+    // By step and rank alone, so that another number of ranks can continue the run.
+    training.SeedBatches(recipe.trainer.seed +
+                         static_cast<uint64_t>(step * flags.ranks + flags.rank));
+    at::Tensor loss;
+    try {
+      loss = training.Step(learning_rate, [&] { group.AverageGradients(parameters); });
+    } catch (const Stopped&) {
+      return step;
+    }
+    ++step;
+    if (step == flags.flip_step && flags.rank == flags.flip_rank) {
+      FlipABit(training.model(), step, flags.rank);
+    }
+    if (monitor != nullptr) {
+      monitor->OnStep({.step = step,
+                       .learning_rate = learning_rate,
+                       .tokens = step * recipe.batch * recipe.length * flags.ranks,
+                       .loss = loss.item<double>()});
+    }
+    Save(training, flags, step);
+    if (monitor == nullptr || !recipe.trainer.wait || DueSnapshots(*monitor) == due) continue;
+    due = DueSnapshots(*monitor);
+    stop.Finish(*monitor);
+  }
+  return step;
+}
+
+int Run(const RanksFlags& flags) {
+  CharTraining training(flags.recipe);
+  const StopSignal stop;
+  RankGroup group({.store = flags.store,
+                   .rank = flags.rank,
+                   .ranks = flags.ranks,
+                   .timeout = std::chrono::milliseconds(std::llround(1e3 * flags.timeout_seconds)),
+                   .stopped = [&] { return stop.requested(); }});
+  std::unique_ptr<Monitor> monitor;
+  if (flags.recipe.trainer.monitor) monitor = Watch(training, flags);
+
+  const int64_t steps = Train(training, group, flags, monitor.get(), stop);
+
+  if (monitor) stop.Finish(*monitor);
+  std::printf("%s step %ld\n", stop.requested() ? "interrupted after" : "ended at", steps);
+  std::printf("weights sha256 %s\n", WeightsSha256(training.model()).c_str());
+  if (monitor) {
+    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * flags.recipe.trainer.linger_seconds)));
+    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
+  }
+  return stop.exit_code();
+}
+
+}  // namespace
+}  // namespace ptqwatch::examples
+
+int main(int argc, char** argv) {
+  return ptqwatch::examples::RunProgram([&] {
+    const auto flags = ptqwatch::examples::ParseRanksFlags(argc, argv);
+    // The process belongs to the trainer, so it may set the number of threads.
+    at::set_num_threads(flags.recipe.trainer.threads);
+    at::set_num_interop_threads(1);
+    return ptqwatch::examples::Run(flags);
+  });
+}

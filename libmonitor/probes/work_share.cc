@@ -1,0 +1,162 @@
+#include "probes/work_share.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/str_join.h"
+#include "base/strings.h"
+#include "capture/layer_selection.h"
+#include "probes/layer_costs.h"
+#include "probes/mixed_precision_probe.h"
+#include "report/watched_quantizer.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Multiply-adds of one core in a second, in products of matrices.
+constexpr double kProductRate = 1.5e10;
+// Of a curvature measurement, in forward passes: about 100 gradients.
+constexpr double kCurvaturePasses = 300;
+// Of the most mixtures that are tried.
+constexpr double kMixturePasses = 3;
+
+// Rows that the batches' products have, about: tokens, or sequences of other inputs.
+double RowsOf(const std::vector<Batch>& batches) {
+  int64_t rows = 0;
+  for (const Batch& batch : batches) {
+    const at::Tensor& first = batch.front();
+    rows += at::isIntegralType(first.scalar_type(), /*includeBool=*/true) || first.dim() == 0
+                ? first.numel()
+                : first.size(0);
+  }
+  return static_cast<double>(rows);
+}
+
+// Fixed estimates of the seconds of each part.
+struct WorkSeconds {
+  double probe = 0;        // one pass over the probe batches
+  double calibration = 0;  // the Gram matrices
+  double curvature = 0;
+  std::vector<double> quantize;  // each quantizer, without calibration
+};
+
+WorkSeconds EstimateWork(const ModelSession& session, const MonitorOptions& options) {
+  const CapturePlan& plan = session.plan();
+  const double a_row = static_cast<double>(plan.covered_parameters) / kProductRate;
+  WorkSeconds seconds;
+  seconds.probe =
+      a_row * std::min(RowsOf(session.probe()), static_cast<double>(options.max_probe_tokens));
+  const double rows = RowsOf(session.calibration());
+  seconds.calibration =
+      a_row * rows + CountLayerCosts(plan, {}, static_cast<int64_t>(rows)).gram_batch;
+  seconds.curvature = kCurvaturePasses * a_row * RowsOf(session.curvature());
+  for (const QuantizerSpec& spec : options.quantizers) {
+    LayerSpecs specs;
+    for (const CoveredLayer& layer : plan.layers) {
+      specs.push_back(SpecForLayer(options.overrides, spec, layer.name));
+    }
+    seconds.quantize.push_back(CountLayerCosts(plan, {specs}, 0).quantize);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<int64_t> DealWork(absl::Span<const WorkItem> items, double calibration_seconds,
+                              int64_t ranks) {
+  std::vector<size_t> order(items.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return items[a].seconds > items[b].seconds; });
+  // With more ranks than items, the last ranks have nothing to do.
+  const size_t used = std::min(static_cast<size_t>(ranks), std::max<size_t>(1, items.size()));
+  std::vector<double> load(used, 0);
+  std::vector<bool> calibrates(used, false);
+  std::vector<int64_t> owners(items.size(), 0);
+  for (const size_t item : order) {
+    const auto after = [&](size_t rank) {
+      const bool calibration = items[item].calibrates && !calibrates[rank];
+      return load[rank] + items[item].seconds + (calibration ? calibration_seconds : 0);
+    };
+    size_t best = 0;
+    for (size_t rank = 1; rank < used; ++rank) {
+      if (after(rank) < after(best)) best = rank;
+    }
+    load[best] = after(best);
+    calibrates[best] = calibrates[best] || items[item].calibrates;
+    owners[item] = static_cast<int64_t>(best);
+  }
+  return owners;
+}
+
+WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options) {
+  WorkShare share{.rank = options.rank.value_or(0), .ranks = options.ranks.value_or(1)};
+  share.quantizers.assign(options.quantizers.size(), 0);
+  if (share.ranks == 1) return share;
+
+  const WorkSeconds seconds = EstimateWork(session, options);
+  const size_t count = options.quantizers.size();
+  const size_t finest = FinestQuantizer(options.quantizers);
+  // Places in `items` of curvature, each quantizer and averaging.
+  std::vector<WorkItem> items;
+  std::optional<size_t> curvature;
+  std::vector<std::optional<size_t>> places(count);
+  const auto add = [&](WorkItem item) {
+    items.push_back(item);
+    return items.size() - 1;
+  };
+  if (options.curvature.enabled) {
+    WorkItem item{.seconds = seconds.curvature, .calibrates = true};
+    for (const double one : seconds.quantize) item.seconds += one;
+    const std::optional<BitPair> pair =
+        options.mixed_precision ? ChooseBitPair(options.quantizers) : std::nullopt;
+    if (pair) item.seconds += (2 + kMixturePasses) * seconds.probe;
+    curvature = add(item);
+    if (pair) places[pair->low] = places[pair->raised] = curvature;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (!places[i]) places[i] = add({seconds.quantize[i] + seconds.probe, true});
+  }
+  if (options.noise_relative_norm > 0) items[*places[finest]].seconds += seconds.probe;
+  std::optional<size_t> averaging;
+  if (options.averaging.enabled) {
+    const size_t watched = WatchedQuantizer(options.quantizers).value_or(0);
+    const double averages = options.averaging.decay > 0 ? 2 : 1;
+    averaging =
+        add({averages * (2 * seconds.probe + seconds.quantize[watched]), /*calibrates=*/true});
+  }
+
+  const std::vector<int64_t> owners = DealWork(items, seconds.calibration, share.ranks);
+  for (size_t i = 0; i < count; ++i) share.quantizers[i] = owners[*places[i]];
+  share.noise = share.quantizers[finest];
+  share.averaging = averaging ? owners[*averaging] : 0;
+  // Cooldowns need no curvature, but measure it if there is some.
+  share.curvature = curvature ? owners[*curvature] : share.quantizers.front();
+  return share;
+}
+
+std::string WorkShare::Describe(const MonitorOptions& options) const {
+  if (ranks == 1) return "";
+  std::map<int64_t, std::vector<std::string>> parts;
+  for (size_t i = 0; i < quantizers.size(); ++i) {
+    parts[quantizers[i]].push_back(ShortName(KeyOf(options.quantizers[i])));
+  }
+  if (options.curvature.enabled) parts[curvature].push_back("curvature");
+  if (options.averaging.enabled) parts[averaging].push_back("averages");
+  if (options.noise_relative_norm > 0) parts[noise].push_back("noise");
+  std::string text = StrCat("rank ", rank, " of ", ranks, ", which share the measurements:\n");
+  for (const auto& [owner, names] : parts) {
+    text += StrFormat("  rank %-4d %s%s\n", owner, absl::StrJoin(names, ", "),
+                      owner == rank ? " (this one)" : "");
+  }
+  if (parts.find(rank) == parts.end()) {
+    text += StrFormat("  rank %-4d the full-precision loss alone (this one)\n", rank);
+  }
+  return text;
+}
+
+std::string OwnerDetail(int64_t owner) { return StrCat("rank ", owner, " measures it"); }
+
+}  // namespace ptqwatch::internal

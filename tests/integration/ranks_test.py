@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Data-parallel training on several processes, seen as one run: ranks_test.py RANKS PTQWATCH [unittest arguments]"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+from beside import eventually, server_of
+from dashboard_files import DASHBOARDS, ROOT, read
+from prometheus_test import Prometheus
+from servers import sped_up
+from trainer import Trainer
+
+RANKS, PTQWATCH = None, None
+SMALL = ["--text", os.path.join(ROOT, "README.md"), "--width", "8", "--layers", "1", "--heads", "2", "--length", "8", "--batch", "4",
+         "--probe-sequences", "32", "--calibration-sequences", "16", "--group-size", "8", "--schedule", "constant", "--warmup", "0"]
+UNSERVED = ["--http", "off", "--grpc", "off"]
+FASTER = 60
+
+
+def ptqwatch(*arguments):
+    done = subprocess.run([PTQWATCH, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"ptqwatch {' '.join(arguments)}: {done.stderr}")
+    return done.stdout
+
+
+def reports(lines):
+    return [report for report in map(json.loads, lines.splitlines()) if "event" not in report]
+
+
+class Launch:
+    """One launch of the example: a process for each rank, by its number."""
+
+    def __init__(self, test, ranks, *flags, niced=()):
+        store = os.path.join(test.enterContext(tempfile.TemporaryDirectory()), "store")
+        self.ranks = [
+            test.enterContext(Trainer(RANKS, *SMALL, "--store", store, *flags, short=False,
+                                      env={"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
+                                      before=(lambda: os.nice(19)) if rank in niced else None))
+            for rank in range(ranks)]
+
+    def __getitem__(self, rank):
+        return self.ranks[rank]
+
+    def weights(self):
+        """The hash of the weights of each rank, once all have ended their training."""
+        return [rank.wait_for(r"^weights sha256 (\w+)$")[1] for rank in self.ranks]
+
+    def send(self, which, *ranks):
+        for rank in ranks or range(len(self.ranks)):
+            self[rank].process.send_signal(which)
+
+    def finish(self):
+        """The exit codes and the output on standard error, by rank."""
+        ended = [rank.finish(timeout=120) for rank in self.ranks]
+        return [code for code, _, _ in ended], [err for _, _, err in ended]
+
+
+class RankRuns(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.run_dir = os.path.join(self.folder, "run")
+
+    def history(self):
+        return reports(ptqwatch("history", self.run_dir, "--json"))
+
+    def trains(self, ranks, *flags, **more):
+        """Runs a launch to its end and returns the weights, which are equal on all ranks."""
+        launch = Launch(self, ranks, *flags, **more)
+        weights = launch.weights()
+        codes, errors = launch.finish()
+        self.assertEqual(codes, [0] * ranks, errors)
+        self.assertEqual(len(set(weights)), 1)
+        return weights[0]
+
+
+class Alert(RankRuns):
+    STEPS = ["--steps", "60", "--every", "20", "--flip-step", "30", "--flip-rank", "2"]
+
+    def setUp(self):
+        super().setUp()
+        self.targets = os.path.join(self.folder, "targets", "here.json")
+        os.mkdir(os.path.dirname(self.targets))
+
+    def servers(self):
+        """The Prometheus of a cluster, which finds its targets in files, and the one above it, which has the alerts."""
+        def configured(name, *changes):
+            text = read(DASHBOARDS, "prometheus", name)
+            for old, new in (("_interval: 15s", "_interval: 500ms"), *changes):
+                self.assertIn(old, text)
+                text = text.replace(old, new)
+            folder = os.path.join(self.folder, name)
+            os.mkdir(folder)
+            server = Prometheus(folder, text)
+            self.addCleanup(server.stop)
+            return server
+
+        def rules():
+            for name in ("rules.yml", "alerts.yml"):
+                path = os.path.join(self.folder, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(sped_up(read(DASHBOARDS, "prometheus", name), FASTER))
+                yield path
+
+        cluster = configured("prometheus.yml", ("rule_files: [rules.yml, alerts.yml]", ""), ("127.0.0.1:9093", "127.0.0.1:1"),
+                             ("    # file_sd_configs: [{files: [targets/*.json]}]\n    static_configs:\n      - targets: [\"127.0.0.1:9464\"]\n",
+                              f"    file_sd_configs: [{{files: [{self.folder}/targets/*.json]}}]\n"))
+        above = configured("federation.yml", ("[rules.yml, alerts.yml]", json.dumps(list(rules()))), ("127.0.0.1:9093", "127.0.0.1:1"),
+                           ("127.0.0.1:9090", cluster.address))
+        return cluster, above
+
+    def test_names_the_rank_and_the_parameter_of_a_flipped_bit(self):
+        launch = Launch(self, 4, *self.STEPS, "--wait", "on", "--linger", "300", "--http", "127.0.0.1:0", "--grpc", "off",
+                        "--targets", self.targets, "--run-dir", self.run_dir)
+        cluster, above = self.servers()
+        weights = launch.weights()
+        self.assertEqual(weights[0], weights[1])
+        self.assertEqual(weights[0], weights[3])
+        self.assertNotEqual(weights[0], weights[2])
+        parameter = launch[2].wait_for(r"^flipped a bit of (\S+) of rank 2 after step 30$")[1]
+
+        # One server for all ranks, at the port that its file names.
+        address = launch[0].wait_for(r"^metrics http://(\S+)/metrics$")[1]
+        with open(self.targets, encoding="utf-8") as file:
+            self.assertEqual(json.load(file), [{"targets": [address]}])
+        self.assertEqual([server_of(rank.process.pid) is not None for rank in launch.ranks], [True, False, False, False])
+
+        above.wait('ALERTS{alertname="PtqwatchReplicasDiverged", alertstate="firing"}')
+        alert, = [alert for alert in above.get("alerts")["alerts"] if alert["labels"]["alertname"] == "PtqwatchReplicasDiverged"]
+        self.assertEqual((alert["labels"]["instance"], alert["labels"]["job"], alert["labels"]["severity"]), (address, "ptqwatch", "page"))
+        self.assertIn(f"At step 40 the ranks differ, first in {parameter}; rank 2 is in the minority.", alert["annotations"]["description"])
+        above.wait(f'ptqwatch_snapshot_step{{instance="{address}"}} == 60')
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+            self.assertIn("\nptqwatch_replicas_diverged 1\n", page.read().decode())
+
+        launch.send(signal.SIGTERM)
+        codes, errors = launch.finish()
+        self.assertEqual(codes, [128 + signal.SIGTERM] * 4, errors)
+        eventually(lambda: not os.path.exists(self.targets), "the server has removed the file")
+        eventually(lambda: cluster.query('up{job="ptqwatch"}') == [], "Prometheus has forgotten the target")
+
+        alone = Launch(self, 4, *self.STEPS, "--monitor", "off")
+        self.assertEqual(alone.weights(), weights, "training ends in the same bits without a monitor")
+        self.assertEqual(alone.finish()[0], [0] * 4)
+
+
+class Faults(RankRuns):
+    def flags(self, checkpoints):
+        return ["--every", "10", "--checkpoints", os.path.join(self.folder, checkpoints), "--checkpoint-every", "30", "--timeout", "6"]
+
+    def interrupted(self, *flags):
+        """Four ranks, one with little time: one stands still for a while, and one is killed."""
+        launch = Launch(self, 4, *flags, "--steps", "120", niced=[2])
+        launch[0].wait_for(r"^snapshot step 20 ")
+        launch.send(signal.SIGSTOP, 1)
+        self.assertIn("step", ptqwatch("status", self.run_dir))  # readers do not wait for it
+        launch.send(signal.SIGCONT, 1)
+        launch[0].wait_for(r"^snapshot step 70 ")
+        launch.send(signal.SIGKILL, 3)
+        codes, errors = launch.finish()
+        self.assertEqual(codes, [1, 1, 1, -signal.SIGKILL])
+        for error in errors[:3]:
+            self.assertIn("rank 3 has sent no gradient for 6 s", error)
+
+    def follow(self):
+        """A reader that is there from the first report to the last: `ptqwatch watch`."""
+        eventually(lambda: os.path.exists(os.path.join(self.run_dir, "rank-0000", "journal.jsonl")))
+        return self.enterContext(Trainer(PTQWATCH, "watch", self.run_dir, "--json", "--keep", short=False))
+
+    def test_four_ranks_then_three_then_five(self):
+        watched = ["--wait", "on", *UNSERVED, "--run-dir", self.run_dir, *self.flags("watched")]
+        reader = []
+        begin = threading.Thread(target=lambda: reader.append(self.follow()))
+        begin.start()
+        self.interrupted(*watched)
+        begin.join()
+        three = Launch(self, 3, *watched, "--steps", "90")
+        continued = int(three[0].wait_for(r"^continues after step (\d+)$")[1])
+        self.assertIn(continued, (60, 90))
+        self.assertEqual(len(set(three.weights())), 1)
+        self.assertEqual(three.finish()[0], [0] * 3)
+        weights = self.trains(5, *watched, "--steps", "120")
+
+        history = self.history()
+        got = [(report["attempt"], report["step"]) for report in history]
+        self.assertEqual(len(got), len(set(got)), "no report is doubled")
+        self.assertEqual(got, sorted(got))
+        whole = [report for report in history if report["attempt"] > 1 or report["step"] <= continued]
+        launches = [(1, 4, range(10, continued + 1, 10)), (2, 3, range(continued + 10, 91, 10)), (3, 5, range(100, 121, 10))]
+        self.assertEqual([(report["attempt"], report["ranks"], report["step"]) for report in whole],
+                         [(attempt, ranks, step) for attempt, ranks, steps in launches for step in steps], "and none is lost")
+        for report in whole:
+            self.assertEqual({entry["status"] for entry in report["quantization"]}, {"ok"}, report["step"])
+            self.assertNotIn("rank", report)
+        for report in history:
+            for entry in report["quantization"]:
+                if entry["status"] == "other_rank":
+                    self.assertRegex(entry["status_detail"], r"rank \d")
+        self.assertNotIn("replicas_diverged", ptqwatch("status", self.run_dir))
+
+        # A reader that was there all the time has the same, each once.
+        reader = reader[0]
+        reader.wait_for(r'"step":120\b')
+        reader.process.send_signal(signal.SIGINT)
+        live = [(report["attempt"], report["step"]) for report in reports(reader.finish()[1])]
+        self.assertEqual(len(live), len(set(live)))
+        self.assertEqual(sorted(set(live)), sorted(set(got)))
+
+        alone = ["--monitor", "off", *self.flags("alone")]
+        self.trains(4, *alone, "--steps", str(continued))
+        self.trains(3, *alone, "--steps", "90")
+        self.assertEqual(self.trains(5, *alone, "--steps", "120"), weights, "training ends in the same bits without a monitor")
+
+
+class Slow(RankRuns):
+    def test_a_rank_that_has_a_fifth_of_its_time(self):
+        launch = Launch(self, 4, "--steps", "600", "--every", "20", *UNSERVED, "--run-dir", self.run_dir)
+        over = threading.Event()
+
+        def hold():
+            while not over.wait(0.01):
+                launch.send(signal.SIGSTOP, 1)
+                time.sleep(0.04)
+                launch.send(signal.SIGCONT, 1)
+        holder = threading.Thread(target=hold)
+        holder.start()
+        try:
+            weights = launch.weights()
+        finally:
+            over.set()
+            holder.join()
+        codes, errors = launch.finish()
+        self.assertEqual(codes, [0] * 4, errors)
+        self.assertEqual(len(set(weights)), 1)
+        history = self.history()
+        steps = [report["step"] for report in history]
+        self.assertEqual(steps, sorted(set(steps)))
+        self.assertEqual(steps[-1], 600)
+        missing = [entry["status_detail"] for report in history for entry in report["quantization"] if entry["status"] == "other_rank"]
+        for detail in missing:
+            self.assertRegex(detail, r"rank \d")
+        print(f"{len(history)} reports of 30, {len(missing)} measurements missing")
+
+
+if __name__ == "__main__":
+    RANKS, PTQWATCH = map(os.path.abspath, sys.argv[1:3])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

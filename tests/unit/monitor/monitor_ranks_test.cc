@@ -1,0 +1,402 @@
+// Several ranks that hold the same weights share the measurements: together they give the report of
+// one, bit for bit.
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/strings.h"
+#include "journal/journal_files.h"
+#include "journal/rank_directory.h"
+#include "monitor_fixture.h"
+#include "report/prediction_problem.h"
+#include "support/temp_dir.h"
+
+namespace ptqwatch {
+namespace monitor_ranks_test {
+
+using internal::RankDirectory;
+using internal::RanksIn;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using testing::TempDir;
+using testing::TinyTrainer;
+
+MonitorOptions Options(int64_t rank, int64_t ranks) {
+  MonitorOptions options;
+  options.on_failure = OnFailure::kError;
+  options.schedule.every = 10;
+  options.duty_cycle = 1.0;
+  options.adapt_plan = false;
+  options.averaging.window = 2;
+  options.averaging.decay = 0.5;
+  options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 8},
+                        {.method = QuantizationMethod::kRtn, .bits = 4, .group_size = 8},
+                        {.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 8},
+                        {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 8}};
+  options.rank = rank;
+  options.ranks = ranks;
+  return options;
+}
+
+std::vector<std::unique_ptr<Monitor>> MakeMonitors(const TinyTrainer& trainer, int64_t ranks,
+                                                   const std::string& run_dir,
+                                                   const std::string& run_id = {}) {
+  std::vector<std::unique_ptr<Monitor>> monitors;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    MonitorOptions options = Options(rank, ranks);
+    options.run_dir = run_dir;
+    options.run_id = run_id;
+    auto made = Monitor::Create(trainer.MakeSubject(), options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    monitors.push_back(*std::move(made));
+  }
+  return monitors;
+}
+
+// The ranks' reports of each snapshot.
+struct Trained {
+  std::vector<std::vector<Report>> reports;
+  std::string weights;
+};
+
+Trained Train(int64_t ranks, const std::string& run_id = "run") {
+  Trained run;
+  TinyTrainer trainer(/*seed=*/7);
+  const auto monitors = MakeMonitors(trainer, ranks, "", run_id);
+  for (int64_t step = 1; step <= 30; ++step) {
+    const double loss = trainer.Step();
+    for (const auto& monitor : monitors) {
+      monitor->OnStep({.step = step, .learning_rate = 1e-2, .loss = loss});
+    }
+    if (step % 10 != 0 || ranks == 0) continue;
+    run.reports.emplace_back();
+    for (const auto& monitor : monitors) {
+      EXPECT_TRUE(monitor->Finish(seconds(60)).ok());
+      run.reports.back().push_back(monitor->latest()->report);
+    }
+  }
+  run.weights = trainer.Bytes();
+  return run;
+}
+
+bool IsOther(const auto& part) { return part.status == ProbeStatus::kOtherRank; }
+
+// Adds the numbers of curvature along a quantizer's error, which another rank has, to its entry.
+void AddError(const QuantizationReport& error, QuantizationReport& entry) {
+  entry.predicted_delta_nats = error.predicted_delta_nats;
+  entry.curvature_batch_delta_nats = error.curvature_batch_delta_nats;
+  entry.curvature_batch_delta_stderr_nats = error.curvature_batch_delta_stderr_nats;
+  entry.gradient_term_nats = error.gradient_term_nats;
+  entry.curvature_term_nats = error.curvature_term_nats;
+  entry.curvature_along_error = error.curvature_along_error;
+  entry.top_eigenvector_alignment = error.top_eigenvector_alignment;
+  entry.loss_along = error.loss_along;
+  entry.beyond_quadratic_scale = error.beyond_quadratic_scale;
+  ASSERT_EQ(entry.layers.size(), error.layers.size());
+  for (size_t i = 0; i < entry.layers.size(); ++i) {
+    ASSERT_EQ(entry.layers[i].name, error.layers[i].name);
+    entry.layers[i].gradient_term_nats = error.layers[i].gradient_term_nats;
+    entry.layers[i].curvature_term_nats = error.layers[i].curvature_term_nats;
+  }
+  entry.prediction_detail = internal::PredictionProblem(entry);
+}
+
+// What each rank has measured, together. `owned` counts the ranks that measured each part.
+Report Together(const std::vector<Report>& ranks, int& parts) {
+  Report all = ranks[0];
+  for (const Report& report : ranks) {
+    if (report.probe_tokens > all.probe_tokens) all = report;
+  }
+  all.curvature.reset();
+  all.averaging.clear();
+  all.mixed_precision.clear();
+  all.noise.reset();
+  for (const Report& report : ranks) {
+    EXPECT_EQ(report.snapshot_digest, all.snapshot_digest);
+    EXPECT_EQ(report.parameter_digests, all.parameter_digests);
+    all.plan->curvature_sequences =
+        std::max(all.plan->curvature_sequences, report.plan->curvature_sequences);
+    all.plan->curvature_every = std::max(all.plan->curvature_every, report.plan->curvature_every);
+    if (report.curvature && !IsOther(*report.curvature)) {
+      EXPECT_FALSE(all.curvature) << "measured twice";
+      all.curvature = report.curvature;
+      ++parts;
+    }
+    if (report.noise && !IsOther(*report.noise)) {
+      EXPECT_FALSE(all.noise) << "measured twice";
+      all.noise = report.noise;
+      ++parts;
+    }
+    if (!report.averaging.empty() && !IsOther(report.averaging[0])) {
+      EXPECT_THAT(all.averaging, SizeIs(0)) << "measured twice";
+      all.averaging = report.averaging;
+      ++parts;
+    }
+    if (!report.mixed_precision.empty() && !IsOther(report.mixed_precision[0])) {
+      all.mixed_precision = report.mixed_precision;
+    }
+  }
+  for (size_t i = 0; i < all.quantization.size(); ++i) {
+    int owners = 0;
+    for (const Report& report : ranks) {
+      if (IsOther(report.quantization[i])) continue;
+      all.quantization[i] = report.quantization[i];
+      ++owners;
+    }
+    EXPECT_EQ(owners, 1) << ShortName(KeyOf(all.quantization[i]));
+    for (const Report& report : ranks) {
+      const QuantizationReport& entry = report.quantization[i];
+      if (IsOther(entry) && entry.predicted_delta_nats) AddError(entry, all.quantization[i]);
+    }
+  }
+  return all;
+}
+
+// Without what depends on times, and on the rank.
+std::string Numbers(Report report) {
+  report.cost.clear();
+  report.snapshot_time_unix_seconds = 0;
+  report.rank.reset();
+  report.ranks.reset();
+  report.parameter_digests.clear();
+  return ToJson({.report = report, .verdict = {}});
+}
+
+class RanksTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(RanksTest, TogetherGiveTheReportOfOne) {
+  const int64_t ranks = GetParam();
+  const Trained alone = Train(1);
+  const Trained several = Train(ranks);
+  EXPECT_TRUE(Train(0).weights == several.weights) << "training does not change";
+  ASSERT_EQ(alone.reports.size(), 3u);
+  ASSERT_EQ(several.reports.size(), 3u);
+  for (size_t i = 0; i < alone.reports.size(); ++i) {
+    const Report& one = alone.reports[i][0];
+    EXPECT_EQ(one.ranks, std::nullopt);
+    EXPECT_THAT(one.parameter_digests, SizeIs(0));
+    for (const QuantizationReport& entry : one.quantization) {
+      ASSERT_EQ(entry.status, ProbeStatus::kOk) << entry.status_detail;
+    }
+    ASSERT_EQ(one.curvature->status, ProbeStatus::kOk) << one.curvature->status_detail;
+    ASSERT_FALSE(one.mixed_precision.empty());
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const Report& part = several.reports[i][static_cast<size_t>(rank)];
+      EXPECT_EQ(part.rank, rank);
+      EXPECT_EQ(part.ranks, ranks);
+      EXPECT_FALSE(part.parameter_digests.empty());
+    }
+    int parts = 0;
+    const Report merged = Together(several.reports[i], parts);
+    EXPECT_EQ(parts, i == 0 ? 2 : 3) << "averages need two snapshots";
+    EXPECT_EQ(Numbers(merged), Numbers(one));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, RanksTest, ::testing::Values(2, 4, 7));
+
+TEST(MonitorRanks, SayWhoMeasuresAPart) {
+  TinyTrainer trainer;
+  const auto monitors = MakeMonitors(trainer, 4, "");
+  std::vector<Report> reports;
+  for (const auto& monitor : monitors) {
+    monitor->OnStep({.step = 10, .learning_rate = 1e-2});
+    ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
+    reports.push_back(monitor->latest()->report);
+    EXPECT_EQ(monitor->status().health, Health::kOk);
+  }
+  EXPECT_THAT(monitors[2]->Describe(), HasSubstr("rank 2 of 4"));
+  for (size_t i = 0; i < 4; ++i) {
+    size_t owner = 4;
+    for (size_t rank = 0; rank < 4; ++rank) {
+      if (!IsOther(reports[rank].quantization[i])) owner = rank;
+    }
+    for (size_t rank = 0; rank < 4; ++rank) {
+      if (rank == owner) continue;
+      const QuantizationReport& entry = reports[rank].quantization[i];
+      EXPECT_EQ(entry.status_detail, internal::StrCat("rank ", owner, " measures it"));
+      EXPECT_EQ(entry.delta_nats, std::nullopt);
+    }
+  }
+}
+
+TEST(MonitorRanks, LeaveSlicesAndCooldownsToOne) {
+  TinyTrainer trainer;
+  const TempDir dir;
+  const auto monitors = MakeMonitors(trainer, 3, dir.path());
+  int accepted = 0;
+  for (const auto& monitor : monitors) {
+    const absl::Status slice =
+        monitor->control().Do(MakeSlice{.method = QuantizationMethod::kGptq, .bits = 3}).status();
+    accepted += slice.ok() ? 1 : 0;
+    if (!slice.ok()) {
+      EXPECT_THAT(std::string(slice.message()),
+                  AllOf(HasSubstr("no slice: rank "), HasSubstr(" makes it")));
+    }
+  }
+  EXPECT_EQ(accepted, 1);
+}
+
+TEST(MonitorRanks, EachWritesADirectoryOfOneRun) {
+  TinyTrainer trainer;
+  const TempDir dir;
+  {
+    const auto monitors = MakeMonitors(trainer, 2, dir.File("my run"));
+    for (const auto& monitor : monitors) {
+      monitor->OnStep({.step = 10, .learning_rate = 1e-2});
+      ASSERT_TRUE(monitor->Finish(seconds(60)).ok());
+      EXPECT_EQ(monitor->latest()->report.run_id, "my run");
+    }
+  }
+  EXPECT_THAT(RanksIn(dir.File("my run")), ElementsAre(0, 1));
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry :
+       std::filesystem::directory_iterator(dir.File("my run"))) {
+    ++entries;
+  }
+  EXPECT_EQ(entries, 2) << "nothing but the ranks'";
+  for (const int64_t rank : {0, 1}) {
+    EXPECT_TRUE(std::filesystem::exists(RankDirectory(dir.File("my run"), rank) + "/" +
+                                        internal::kJournalFileName));
+  }
+}
+
+TEST(MonitorRanks, ResumeAsAnotherNumber) {
+  TinyTrainer trainer;
+  const TempDir dir;
+  int64_t step = 0;
+  for (const int64_t ranks : {4, 3, 5, 1}) {
+    step += 10;
+    trainer.Step();
+    const auto monitors = MakeMonitors(trainer, ranks, dir.File("run"));
+    for (size_t rank = 0; rank < monitors.size(); ++rank) {
+      monitors[rank]->OnStep({.step = step, .learning_rate = 1e-2});
+      ASSERT_TRUE(monitors[rank]->Finish(seconds(60)).ok());
+      const Report report = monitors[rank]->latest()->report;
+      EXPECT_EQ(report.run_id, "run");
+      EXPECT_EQ(report.rank, static_cast<int64_t>(rank));
+      EXPECT_EQ(report.ranks, ranks);
+      EXPECT_EQ(report.sequence, rank == 0 ? step / 10 : report.sequence);
+    }
+  }
+  EXPECT_THAT(RanksIn(dir.File("run")), ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(MonitorRanks, ShowWhichParameterDiffers) {
+  std::vector<Report> reports;
+  std::string flipped;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    TinyTrainer trainer;
+    trainer.Step();
+    auto monitor = Monitor::Create(trainer.MakeSubject(), Options(rank, 2));
+    ASSERT_TRUE(monitor.ok()) << monitor.status();
+    if (rank == 1) {
+      const auto subject = trainer.MakeSubject();
+      const NamedTensor named = subject->LiveTensors().at(3);
+      flipped = named.name;
+      *static_cast<uint32_t*>(named.tensor.data_ptr()) ^= 1;
+    }
+    (*monitor)->OnStep({.step = 10, .learning_rate = 1e-2});
+    ASSERT_TRUE((*monitor)->Finish(seconds(60)).ok());
+    reports.push_back((*monitor)->latest()->report);
+  }
+  EXPECT_NE(reports[0].snapshot_digest, reports[1].snapshot_digest);
+  std::vector<std::string> differ;
+  ASSERT_EQ(reports[0].parameter_digests.size(), reports[1].parameter_digests.size());
+  for (size_t i = 0; i < reports[0].parameter_digests.size(); ++i) {
+    const ParameterDigest& digest = reports[1].parameter_digests[i];
+    if (!(digest == reports[0].parameter_digests[i])) differ.push_back(digest.name);
+  }
+  EXPECT_THAT(differ, ElementsAre(flipped));
+}
+
+TEST(MonitorRanks, RefuseAScheduleByTheClock) {
+  TinyTrainer trainer;
+  MonitorOptions options = Options(0, 2);
+  options.schedule.every_seconds = 60;
+  const absl::Status status = Monitor::Create(trainer.MakeSubject(), options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("MonitorOptions.schedule.every_seconds = 60: must be zero with ranks = 2"));
+}
+
+TEST(MonitorRanks, WithoutAPlaceMeasureNothingAndWriteNothing) {
+  TinyTrainer trainer;
+  const TempDir dir;
+  MonitorOptions options = Options(5, 2);
+  options.on_failure = OnFailure::kInert;
+  options.run_dir = dir.File("run");
+  const auto monitor = *Monitor::Create(trainer.MakeSubject(), options);
+  EXPECT_THAT(std::string(monitor->creation_status().message()),
+              HasSubstr("MonitorOptions.rank = 5: must be from 0 to MonitorOptions.ranks - 1 = 1"));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("run")));
+}
+
+// Steps of a second each, on a clock that stands still otherwise.
+struct RanksScheduleTest : MonitorTest {
+  void Create(double duty_cycle) {
+    MonitorOptions options;
+    options.schedule.every = 20;
+    options.curvature.enabled = false;
+    options.duty_cycle = duty_cycle;
+    options.clock = &clock;
+    options.rank = 0;
+    options.ranks = 2;
+    MonitorTest::Create(options);
+  }
+  void Steps(int64_t first, int64_t last, bool decays) {
+    for (int64_t step = first; step <= last; ++step) {
+      clock.Advance(seconds(1));
+      trainer.Step();
+      const double left = decays ? static_cast<double>(161 - step) / 121 : 1;
+      monitor->OnStep({.step = step, .learning_rate = 1e-2 * left});
+      while (monitor->status().busy ||
+             monitor->status().reports_total < Count(SnapshotResult::kTaken)) {
+        std::this_thread::yield();
+      }
+    }
+  }
+  std::vector<int64_t> ReportedSteps() {
+    std::vector<int64_t> steps;
+    for (const auto& report : recording->Reports()) steps.push_back(report->report.step);
+    return steps;
+  }
+};
+
+TEST_F(RanksScheduleTest, TakesTheGridOfADecayIfThereIsTime) {
+  Create(1);
+  Steps(1, 40, /*decays=*/false);
+  Steps(41, 70, /*decays=*/true);
+  EXPECT_THAT(ReportedSteps(), ElementsAre(20, 40, 45, 50, 55, 60, 65, 70));
+}
+
+TEST_F(RanksScheduleTest, StretchesTheGridIfThereIsNoTime) {
+  // A second of work costs a hundred years of rest.
+  Create(1e-12);
+  Steps(1, 80, /*decays=*/false);
+  EXPECT_THAT(ReportedSteps(), ElementsAre(20));
+  bool announced = false;
+  for (const Event& event : recording->Events()) {
+    announced = announced || (event.kind == Event::Kind::kPlanChanged &&
+                              event.message.find("intervals of the schedule") != std::string::npos);
+  }
+  EXPECT_TRUE(announced);
+}
+
+TEST_F(RanksScheduleTest, TakesARequestedSnapshotAtAStepOfAll) {
+  Create(1);
+  Steps(1, 22, /*decays=*/false);
+  ASSERT_TRUE(monitor->control().Do(TakeSnapshot{}).ok());
+  Steps(23, 39, /*decays=*/false);
+  // The monitor thread carries the request out at some step after 22.
+  const std::vector<int64_t> steps = ReportedSteps();
+  ASSERT_THAT(steps, SizeIs(2));
+  EXPECT_EQ(steps[1] % 5, 0) << steps[1];
+}
+
+}  // namespace monitor_ranks_test
+}  // namespace ptqwatch
