@@ -101,13 +101,29 @@ function tasksTable(report) {
                   ['task', 'examples', 'full precision', ...entries.map(quantizerName)], rows));
 }
 
+function averageName(average) {
+  if (average.kind === 'exponential') return `exponential, decay ${number(average.decay, 3)}`;
+  if (average.kind === 'merge' && !average.shape) return 'merges';
+  return `last ${average.window} snapshots` + (average.snapshots < average.window ? ` (${average.snapshots} so far)` : '') +
+      (average.shape ? `, weights of a ${words(average.shape)} decay` : '');
+}
+
+// The averages with the least loss, in full precision and quantized; '' if there is nothing to choose from.
+function leastOfAverages(averages) {
+  const least = (loss) => averages.filter((average) => average.status === 'ok' && isNumber(loss(average))).sort((a, b) => loss(a) - loss(b));
+  const full = least((average) => average.loss_nats);
+  const quantized = least((average) => ((average.quantization || [])[0] || {}).loss_nats);
+  if (full.length < 2) return '';
+  return `Least loss: ${averageName(full[0])}` +
+      (quantized.length > 0 ? `; with ${quantizerName(quantized[0].quantization[0])}: ${averageName(quantized[0])}.` : '.');
+}
+
 function averagingTable(report) {
   const averages = report.averaging || [];
   if (averages.length === 0) return el('p', {class: 'note'}, 'Averages of snapshots are not measured in this run.');
   const rows = [];
   for (const average of averages) {
-    const name = average.kind === 'exponential' ? `exponential, decay ${number(average.decay, 3)}`
-                                                : `last ${average.window} snapshots` + (average.snapshots < average.window ? ` (${average.snapshots} so far)` : '');
+    const name = averageName(average);
     if (average.status !== 'ok') {
       rows.push([name, el('td', {class: 'text', colspan: 4}, average.status_detail || words(average.status))]);
       continue;
@@ -120,8 +136,10 @@ function averagingTable(report) {
       rows.push([name, quantizerName(entry), number(now.loss_nats), number(entry.loss_nats), signed(change)]);
     }
   }
+  const least = leastOfAverages(averages);
   return el('div', {class: 'scroll', tabindex: 0},
-            table(`Loss in nats per ${lossUnit(report)}, of the current weights and of the average`, ['average', 'weights', 'now', 'averaged', 'change'], rows));
+            table(`Loss in nats per ${lossUnit(report)}, of the current weights and of the average`, ['average', 'weights', 'now', 'averaged', 'change'], rows),
+            least ? el('p', {class: 'note'}, least) : null);
 }
 
 function outlookTable(report) {

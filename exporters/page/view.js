@@ -99,6 +99,7 @@ class RunView {
     if (!run) return;
     const parts = [`run ${run.run_id}`, `attempt ${run.attempt}`];
     if (run.parameters > 0) parts.push(`${integer(run.parameters)} parameters, ${percent(run.covered_parameters / run.parameters)} quantized`);
+    if (run.optimizer) parts.push(`trained by ${run.optimizer}`);
     if (run.device) parts.push(run.device);
     if (status) parts.push(`monitor ${status.paused ? 'paused' : status.health}${status.health_reason ? `: ${status.health_reason}` : ''}`);
     setText(byId('facts'), parts.join(' · '));
@@ -111,6 +112,8 @@ class RunView {
     setText(byId('state'), STATES[verdict.state] || words(verdict.state));
     const facts = [];
     if (isNumber(verdict.onset_step)) facts.push(`since step ${integer(verdict.onset_step)}`);
+    if (isNumber(verdict.decay_onset_step)) facts.push(`the rate began to fall at step ${integer(verdict.decay_onset_step)}`);
+    if (isNumber(verdict.loss_converged_step)) facts.push(`the loss stopped improving at step ${integer(verdict.loss_converged_step)}`);
     if (isNumber(verdict.sigmas)) facts.push(`evidence ${number(verdict.sigmas, 2)}σ, alarm threshold ${number(verdict.alarm_sigmas, 2)}σ`);
     setText(byId('since'), facts.join(' · '));
     setText(byId('summary'), verdict.summary || 'No verdict yet.');

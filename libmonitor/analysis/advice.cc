@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
 
 #include "analysis/series.h"
 #include "base/strings.h"
@@ -39,8 +41,23 @@ Advice Named(AdviceAction action, const Verdict& verdict) {
   return advice;
 }
 
+std::string NameOf(const AveragingReport& average) {
+  if (average.kind == AveragingKind::kExponential) {
+    return StrFormat("the exponential average with decay %g", average.decay.value_or(0));
+  }
+  if (average.kind != AveragingKind::kMerge) {
+    return StrFormat("the mean of the last %d snapshots", average.snapshots);
+  }
+  std::string shape(ToString(average.shape));
+  std::replace(shape.begin(), shape.end(), '_', ' ');
+  return StrFormat("the merge of the last %d snapshots that emulates a %s decay", average.snapshots,
+                   shape);
+}
+
+// Adds the best one.
 void AddAverages(const Report& report, const Verdict& verdict, const QuantizationReport& now,
                  std::vector<Advice>& all) {
+  std::optional<Advice> best;
   for (const AveragingReport& average : report.averaging) {
     const QuantizationReport* then = Find(average.quantization, verdict);
     if (average.status != ProbeStatus::kOk || then == nullptr) continue;
@@ -49,17 +66,14 @@ void AddAverages(const Report& report, const Verdict& verdict, const Quantizatio
     advice.expected_nats = then->loss_nats;
     advice.expected_stderr_nats =
         std::hypot(now.delta_stderr_nats.value_or(0), then->delta_stderr_nats.value_or(0));
-    if (!Worth(advice)) continue;
-    const std::string what =
-        average.kind == AveragingKind::kExponential
-            ? StrFormat("the exponential average with decay %g", average.decay.value_or(0))
-            : StrFormat("the mean of the last %d snapshots", average.snapshots);
+    if (!Worth(advice) || (best && Gain(*best) >= Gain(advice))) continue;
     advice.text =
         StrFormat("use %s: quantized loss %.4f -> %.4f (+-%.4f), loss increase %.3g -> %.3g nats",
-                  what, *advice.now_nats, *advice.expected_nats, *advice.expected_stderr_nats,
-                  *now.delta_nats, *then->delta_nats);
-    all.push_back(std::move(advice));
+                  NameOf(average), *advice.now_nats, *advice.expected_nats,
+                  *advice.expected_stderr_nats, *now.delta_nats, *then->delta_nats);
+    best = std::move(advice);
   }
+  if (best) all.push_back(*std::move(best));
 }
 
 void AddRaisedLayers(const Report& report, const Verdict& verdict, const QuantizationReport& now,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analysis/advice.h"
+#include "analysis/convergence.h"
 #include "analysis/outlook.h"
 #include "analysis/severity.h"
 #include "base/strings.h"
@@ -199,6 +200,8 @@ Verdict Analyzer::Add(const Report& report) {
   still_since_ = history_.StillSince();
   if (still_since_) history_.ForgetMeasuredSince(*still_since_);
   Verdict verdict;
+  verdict.decay_onset_step = report.decay_onset_step;
+  verdict.loss_converged_step = LossConvergedStep(history_);
   const std::optional<size_t> watched = WatchedQuantizer(report.quantization);
   if (!watched) {
     verdict.summary = StrCat("no quantizer in the report of step ", report.step);

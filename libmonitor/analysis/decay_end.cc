@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
+#include "analysis/decay_shape.h"
 #include "base/strings.h"
 #include "report/watched_quantizer.h"
 
@@ -24,18 +24,6 @@ constexpr double kTwoSided95 = 1.96;
 // The first 1 / kWarmupShare of settling is a warm-up, because the first steps of a new optimizer
 // are as large as its rate, whatever the gradient.
 constexpr int64_t kWarmupShare = 5;
-
-double ShapeAt(DecayShape shape, double t) {
-  switch (shape) {
-    case DecayShape::kLinear:
-      return 1 - t;
-    case DecayShape::kOneMinusSqrt:
-      return 1 - std::sqrt(t);
-    case DecayShape::kCosine:
-      return 0.5 * (1 + std::cos(std::numbers::pi * t));
-  }
-  return 1 - t;
-}
 
 // Extrapolates the quantity that `of` reads from each measured decay.
 template <typename Of>

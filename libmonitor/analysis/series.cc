@@ -40,9 +40,17 @@ SeriesValues SeriesOf(const Report& report) {
     if (entry.prediction_detail.empty()) {
       AddPositive(SeriesKind::kCurvature, StrCat("curvature_along_error_", name),
                   entry.curvature_along_error, values);
+      AddPositive(SeriesKind::kCurvature, StrCat("critical_sharpness_", name),
+                  entry.critical_sharpness, values);
     }
     AddPositive(SeriesKind::kDisplacement, StrCat("displacement_", name), entry.displacement_norm,
                 values);
+  }
+  // To second order the mean loss increase under noise is s^2 / 2 times the weighted trace.
+  if (const auto& noise = report.noise;
+      noise && noise->status == ProbeStatus::kOk && noise->delta_nats && noise->relative_norm > 0) {
+    AddPositive(SeriesKind::kCurvature, "noise_weighted_trace",
+                2 * *noise->delta_nats / std::pow(noise->relative_norm, 2), values);
   }
   if (report.curvature && report.curvature->status == ProbeStatus::kOk) {
     AddPositive(SeriesKind::kCurvature, "trace", report.curvature->trace, values);

@@ -11,8 +11,9 @@ namespace ptqwatch::internal {
 
 /// The kind of evidence in a series.
 enum class SeriesKind {
-  kError,         ///< CE(W_hat) / CE(W) - 1 of a quantizer
-  kCurvature,     ///< the Hessian's traces, and its curvature along a quantization error
+  kError,  ///< CE(W_hat) / CE(W) - 1 of a quantizer
+  /// The Hessian's traces and its curvature along a quantization error, also by losses alone.
+  kCurvature,
   kDisplacement,  ///< ||W_hat - W||: explains a rise, but raises no alarm
 };
 
@@ -22,8 +23,8 @@ struct SeriesValue {
   double log_value = 0;  ///< the number to compare: ErrorLogarithm or log(value)
 };
 
-/// By name: "loss_delta_gptq3", "curvature_along_error_gptq3", "displacement_gptq3", "trace",
-/// "weighted_trace".
+/// By name: "loss_delta_gptq3", "curvature_along_error_gptq3", "critical_sharpness_gptq3",
+/// "displacement_gptq3", "trace", "weighted_trace", "noise_weighted_trace".
 using SeriesValues = std::map<std::string, SeriesValue>;
 
 /// Returns all values of a report that are comparable between snapshots. Omits values that were not

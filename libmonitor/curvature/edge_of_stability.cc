@@ -199,6 +199,9 @@ absl::StatusOr<EdgeOfStability> MeasureEdgeOfStability(SymmetricOperator& hessia
   if (!optimizer.unavailable.empty()) {
     return absl::FailedPreconditionError(optimizer.unavailable);
   }
+  if (optimizer.kind == OptimizerKind::kMuon) {
+    return absl::FailedPreconditionError("there is no formula for muon");
+  }
   PTQWATCH_ASSIGN_OR_RETURN(Scaling scaling, MakeScaling(hessian.space(), optimizer));
   EdgeOfStability edge;
   if (scaling.uniform) {

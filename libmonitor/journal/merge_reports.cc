@@ -110,7 +110,7 @@ void TakePlan(std::optional<Plan>& merged, const std::optional<Plan>& part) {
   if (!part) return;
   if (!merged) merged.emplace();
   for (const auto member : {&Plan::probe_batches, &Plan::calibration_batches,
-                            &Plan::curvature_sequences, &Plan::curvature_every}) {
+                            &Plan::curvature_sequences, &Plan::curvature_every, &Plan::merges}) {
     (*merged).*member = std::max((*merged).*member, (*part).*member);
   }
 }

@@ -16,6 +16,9 @@ constexpr double kPreferredCurvatureEvery = 3;
 // A snapshot that takes up to twice the mean delays no snapshot but the next.
 constexpr double kLongestSnapshot = 1.8;
 constexpr double kMostCurvatureEvery = 50;
+// Share of the time that a plan with merges may take. The rest is for additional snapshots and
+// jobs.
+constexpr double kShareWithMerges = 0.5;
 // A plan is kept while its cost is between these multiples of the time allowed.
 constexpr double kTooExpensive = 1.5;
 constexpr int kTooExpensiveInARow = 2;
@@ -44,13 +47,20 @@ Plan PlanModel::Full() const {
   return {.probe_batches = range.probe_batches,
           .calibration_batches = range.calibration_batches,
           .curvature_sequences = range.curvature_sequences,
-          .curvature_every = range.curvature_sequences > 0 ? 1 : 0};
+          .curvature_every = range.curvature_sequences > 0 ? 1 : 0,
+          .merges = range.merges};
 }
 
 Plan PlanModel::Smallest() const {
   return {
       .probe_batches = std::min(range.min_probe_batches, range.probe_batches),
       .calibration_batches = std::min(range.min_calibration_batches, range.calibration_batches)};
+}
+
+Plan PlanModel::WithoutCurvature(Plan plan) const {
+  plan.curvature_sequences = 0;
+  if (range.curvature_sequences > 0) plan.merges = 0;
+  return plan;
 }
 
 double PlanModel::Mean(const Plan& plan) const {
@@ -76,7 +86,18 @@ bool PlanModel::Halve(Plan& plan) const {
 }
 
 Plan PlanModel::Fit(double seconds, std::optional<int64_t> sequences) const {
+  return WithMerges(FitData(seconds, sequences), seconds);
+}
+
+Plan PlanModel::WithMerges(Plan plan, double seconds) const {
+  plan.merges = range.merges;
+  while (plan.merges > 0 && Mean(plan) > kShareWithMerges * seconds) --plan.merges;
+  return plan;
+}
+
+Plan PlanModel::FitData(double seconds, std::optional<int64_t> sequences) const {
   Plan plan = Full();
+  plan.merges = 0;
   if (sequences) plan.curvature_sequences = *sequences;
   if (Mean(plan) <= seconds) return plan;
   const bool curvature = plan.curvature_sequences > 0;
@@ -103,11 +124,15 @@ std::string PlanModel::Describe(const Plan& plan) const {
   std::string text =
       StrCat("probe ", plan.probe_batches, " of ", range.probe_batches, " batches, calibration ",
              plan.calibration_batches, " of ", range.calibration_batches, " batches");
-  if (plan.curvature_sequences == 0) return text + ", no curvature";
-  text += StrCat(", curvature on ", plan.curvature_sequences, " of ", range.curvature_sequences,
-                 range.one_loss_each ? " examples" : " sequences", " at every ");
-  if (plan.curvature_every > 1) text += Ordinal(plan.curvature_every) + " ";
-  return text + "snapshot";
+  if (plan.curvature_sequences == 0) {
+    text += ", no curvature";
+  } else {
+    text += StrCat(", curvature on ", plan.curvature_sequences, " of ", range.curvature_sequences,
+                   range.one_loss_each ? " examples" : " sequences", " at every ",
+                   plan.curvature_every > 1 ? Ordinal(plan.curvature_every) + " " : "", "snapshot");
+  }
+  if (range.merges > 0) text += StrCat(", ", plan.merges, " of ", range.merges, " merges");
+  return text;
 }
 
 Planner::Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed)
@@ -123,13 +148,15 @@ Planner::Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed)
     plan_.curvature_every = std::max<int64_t>(1, kept->curvature_every);
     sequences_chosen_ = true;
   }
+  plan_.merges = 0;
   kept_ = true;
 }
 
 void Planner::Fit(double seconds) {
-  if (kept_ || fixed_) return;
-  plan_ = model_.Fit(seconds,
-                     sequences_chosen_ ? std::optional(plan_.curvature_sequences) : std::nullopt);
+  if (fixed_) return;
+  plan_ = kept_ ? model_.WithMerges(plan_, seconds)
+                : model_.Fit(seconds, sequences_chosen_ ? std::optional(plan_.curvature_sequences)
+                                                        : std::nullopt);
 }
 
 double Planner::Level() const {
@@ -140,7 +167,9 @@ double Planner::Level() const {
 Plan Planner::Next(double soon) {
   if (fixed_) return plan_;
   ++snapshots_;
-  if (first() && model_.Whole(plan_) > soon) {
+  Plan next = plan_;
+  if (snapshots_ == 1) next.merges = 0;  // of a single snapshot there are none
+  if (first() && model_.Whole(next) > soon) {
     curvature_put_off_ = true;
     return model_.Smallest();
   }
@@ -150,10 +179,8 @@ Plan Planner::Next(double soon) {
   if (std::exchange(curvature_put_off_, false)) {
     due = ToReal(plan_.curvature_every) <= kPreferredCurvatureEvery;
   }
-  Plan next = plan_;
   if (!due || plan_.curvature_sequences == 0) {
-    next.curvature_sequences = 0;
-    return next;
+    return model_.WithoutCurvature(next);
   }
   since_curvature_ = 0;
   // The first snapshot shows the speed of the machine, so the number of sequences may still change.
@@ -163,8 +190,9 @@ Plan Planner::Next(double soon) {
 
 Plan Planner::Additional(double seconds) const {
   Plan plan = plan_;
-  if (!fixed_ && model_.Whole(plan) > seconds) plan.curvature_sequences = 0;
-  return plan;
+  if (fixed_) return plan;
+  plan.merges = 0;  // it enters no average
+  return model_.Whole(plan) > seconds ? model_.WithoutCurvature(plan) : plan;
 }
 
 std::optional<Plan> Planner::Last(double seconds) const {
@@ -172,6 +200,7 @@ std::optional<Plan> Planner::Last(double seconds) const {
   const auto fits = [&] { return model_.Whole(plan) <= kShareOfWait * seconds; };
   if (fixed_ || fits()) return plan;
   plan.curvature_sequences = plan_.curvature_sequences;
+  plan.merges = plan_.merges;
   return fits() ? std::optional(plan) : std::nullopt;
 }
 

@@ -19,6 +19,7 @@ struct PlanRange {
   int64_t curvature_sequences = 0;      ///< 0: curvature is not measured
   int64_t min_curvature_sequences = 1;  ///< fewer only if these take over a minute
   bool one_loss_each = false;           ///< a sequence is one example with one loss
+  int64_t merges = 0;
 };
 
 /// The possible plans, and their seconds of work.
@@ -33,11 +34,15 @@ struct PlanModel {
   Plan Full() const;
   /// The smallest plan that gives a report; its error bars are wide.
   Plan Smallest() const;
+  /// The plan without curvature and the measurements that go with it.
+  Plan WithoutCurvature(Plan plan) const;
   /// The largest plan whose snapshots take `seconds` on average. Halves the batches until
   /// quantization takes 60 % of that, then picks as many curvature sequences as allow curvature in
   /// every third snapshot. `sequences` keeps a curvature batch chosen before, because another batch
-  /// would start another series.
+  /// would start another series. The plan is WithMerges.
   Plan Fit(double seconds, std::optional<int64_t> sequences = {}) const;
+  /// The plan with as many merges as keep the whole within half of `seconds` on average.
+  Plan WithMerges(Plan plan, double seconds) const;
 
   /// Seconds measured at every snapshot, for the quantizers and the like.
   double Quantization(const Plan& plan) const { return costs.EverySnapshot(plan); }
@@ -48,10 +53,11 @@ struct PlanModel {
   /// Mean seconds over snapshots with and without curvature.
   double Mean(const Plan& plan) const;
   /// "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 of 64 sequences at every
-  /// 3rd snapshot"
+  /// 3rd snapshot, 2 of 5 merges"
   std::string Describe(const Plan& plan) const;
 
  private:
+  Plan FitData(double seconds, std::optional<int64_t> sequences) const;
   bool Halve(Plan& plan) const;
 };
 
@@ -62,8 +68,8 @@ class Planner {
   /// everything at every snapshot, whatever the cost.
   Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed = false);
 
-  /// Before the first snapshot: fits the plan to `seconds` per snapshot. Does not change a plan
-  /// kept from an earlier attempt.
+  /// Before the first snapshot: fits the plan to `seconds` per snapshot. Of a plan kept from an
+  /// earlier attempt, changes only the merges.
   void Fit(double seconds);
 
   const Plan& plan() const { return plan_; }

@@ -89,6 +89,13 @@ absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside)
                                    std::move(shared));
 }
 
+// The kind of the subject's optimizer. If it cannot be asked, staging gives the reason.
+std::optional<OptimizerKind> OptimizerOf(const Subject& subject) {
+  const auto view =
+      Guard([&]() -> absl::StatusOr<std::optional<OptimizerView>> { return subject.Optimizer(); });
+  return view.ok() && *view ? std::optional((*view)->kind) : std::nullopt;
+}
+
 RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
   return {.run_id = state.run_id,
           .attempt = state.attempt,
@@ -96,7 +103,8 @@ RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorO
           .run_dir = options.run_dir,
           .parameters = session.live().parameters(),
           .covered_parameters = session.plan().covered_parameters,
-          .device = session.replica().device().str()};
+          .device = session.replica().device().str(),
+          .optimizer = OptimizerOf(session.subject())};
 }
 
 // FailedPrecondition if the run directory has a run with another fingerprint, unless the options
@@ -162,7 +170,8 @@ PlanRange PlanRangeOf(const ProbeSuite& suite) {
           .curvature_sequences =
               curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0,
           .min_curvature_sequences = session.one_loss_each() ? kLeastExamples : 1,
-          .one_loss_each = session.one_loss_each()};
+          .one_loss_each = session.one_loss_each(),
+          .merges = suite.most_merges()};
 }
 
 // The plan until the first steps have shown the spare capacity of the machine and the time of a

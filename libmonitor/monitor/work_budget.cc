@@ -188,7 +188,7 @@ Plan WorkBudget::NextPlan(const DueSnapshot& due) {
   const PlanModel& model = planner_.model();
   if (due.job_waits && !planner_.fixed() &&
       model.Curvature(plan) > kShareOfCurvature * due.interval_seconds) {
-    plan.curvature_sequences = 0;
+    plan = model.WithoutCurvature(plan);
   }
   if (due.at_finish && model.Curvature(planner_.plan()) <= kSoonSeconds) {
     plan.curvature_sequences = planner_.plan().curvature_sequences;

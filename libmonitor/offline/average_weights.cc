@@ -5,6 +5,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
+#include "analysis/decay_shape.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -74,7 +75,8 @@ absl::StatusOr<at::Tensor> Read(const SafetensorsFile& file, const std::string& 
 }
 
 absl::StatusOr<at::Tensor> Average(const std::vector<SafetensorsFile>& files,
-                                   const std::string& name, const TensorInfo& info, double decay) {
+                                   const std::string& name, const TensorInfo& info,
+                                   const CheckpointAverageOptions& options) {
   const std::optional<at::ScalarType> dtype = ScalarTypeOf(info.dtype);
   if (!dtype) {
     return absl::InvalidArgumentError(StrCat("tensor '", name, "' in '", files.front().path(),
@@ -86,21 +88,28 @@ absl::StatusOr<at::Tensor> Average(const std::vector<SafetensorsFile>& files,
   at::Tensor mean;
   for (const SafetensorsFile& file : files) {
     PTQWATCH_ASSIGN_OR_RETURN(at::Tensor value, Read(file, name, info, *dtype));
-    if (decay > 0) {
-      internal::AddToExponential(value, decay, mean);
+    if (options.decay > 0) {
+      internal::AddToExponential(value, options.decay, mean);
     } else {
       values.push_back(std::move(value));
     }
   }
-  return decay > 0 ? mean.to(*dtype) : internal::MeanOf(values);
+  if (options.decay > 0) return mean.to(*dtype);
+  if (!options.shape) return internal::MeanOf(values);
+  return internal::WeightedSumOf(values, internal::MergeWeights(*options.shape, values.size()));
 }
 
 absl::StatusOr<std::vector<NamedTensor>> AverageOrThrow(absl::Span<const std::string> paths,
-                                                        double decay) {
+                                                        const CheckpointAverageOptions& options) {
   if (paths.empty()) return absl::InvalidArgumentError("there are no checkpoints to average");
-  if (!(decay >= 0 && decay < 1)) {
-    return absl::InvalidArgumentError(StrCat("CheckpointAverageOptions.decay = ", decay,
+  if (!(options.decay >= 0 && options.decay < 1)) {
+    return absl::InvalidArgumentError(StrCat("CheckpointAverageOptions.decay = ", options.decay,
                                              ": must be zero (the mean) or in (0, 1)"));
+  }
+  if (options.decay > 0 && options.shape) {
+    return absl::InvalidArgumentError(StrCat("CheckpointAverageOptions.decay = ", options.decay,
+                                             " and .shape = ", ToString(*options.shape),
+                                             ": set only one of them"));
   }
   at::NoGradGuard no_grad;
   std::vector<SafetensorsFile> files;
@@ -111,7 +120,7 @@ absl::StatusOr<std::vector<NamedTensor>> AverageOrThrow(absl::Span<const std::st
   }
   std::vector<NamedTensor> averages;
   for (const auto& [name, info] : files.front().tensors()) {
-    PTQWATCH_ASSIGN_OR_RETURN(at::Tensor average, Average(files, name, info, decay));
+    PTQWATCH_ASSIGN_OR_RETURN(at::Tensor average, Average(files, name, info, options));
     const bool floating = at::isFloatingType(average.scalar_type());
     averages.push_back({name, std::move(average), floating});
   }
@@ -122,7 +131,7 @@ absl::StatusOr<std::vector<NamedTensor>> AverageOrThrow(absl::Span<const std::st
 
 absl::StatusOr<std::vector<NamedTensor>> AverageCheckpoints(
     absl::Span<const std::string> safetensors_paths, const CheckpointAverageOptions& options) {
-  return internal::Guard([&] { return AverageOrThrow(safetensors_paths, options.decay); });
+  return internal::Guard([&] { return AverageOrThrow(safetensors_paths, options); });
 }
 
 }  // namespace ptqwatch

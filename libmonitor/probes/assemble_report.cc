@@ -56,7 +56,9 @@ void AddTo(Report& report, const MixedPrecisionResult& result) {
   report.mixed_precision = result.mixtures;
 }
 
-void AddTo(Report& report, const AveragingResult& result) { report.averaging = result.averages; }
+void AddTo(Report& report, const AveragingResult& result) {
+  report.averaging.insert(report.averaging.end(), result.averages.begin(), result.averages.end());
+}
 
 void AddTo(Report& report, const NoiseResult& result) { report.noise = result.report; }
 

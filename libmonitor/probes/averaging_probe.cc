@@ -1,30 +1,15 @@
 #include "probes/averaging_probe.h"
 
-#include <algorithm>
-#include <map>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "base/guard.h"
-#include "base/reservation.h"
-#include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
-#include "report/watched_quantizer.h"
 
 namespace ptqwatch::internal {
 namespace {
 
 constexpr size_t kFewestSnapshots = 2;
-// Bytes per element of the parameter being averaged: its sum and the next value, in float64.
-constexpr int64_t kWorkingBytes = 16;
-// The same options for the watched quantizer alone.
-QuantizationOptions OfWatched(QuantizationOptions options) {
-  const size_t watched = WatchedQuantizer(options.quantizers).value_or(0);
-  options.quantizers = {options.quantizers.at(watched)};
-  options.owners.clear();
-  return options;
-}
 
 }  // namespace
 
@@ -34,16 +19,9 @@ AveragingProbe::AveragingProbe(ModelSession& session, const AveragingOptions& op
              .uses = {"quantization"},
              .uses_recent_weights = true,
              .with_curvature = true}),
-      session_(session),
       options_(options),
-      measurement_(session, OfWatched(quantization)),
-      recent_(recent) {
-  int64_t largest = 0;
-  for (int entry : recent.entries()) {
-    largest = std::max(largest, session.replica().loaded(entry).numel());
-  }
-  mean_bytes_ = recent.window().snapshot_bytes() + kWorkingBytes * largest;
-}
+      measurement_(session, quantization, recent),
+      recent_(recent) {}
 
 ProbeNeeds AveragingProbe::Needs(int64_t available) const {
   if (!disabled().empty()) return {.text = StrCat("averages: off, ", disabled(), "\n")};
@@ -54,15 +32,12 @@ ProbeNeeds AveragingProbe::Needs(int64_t available) const {
   std::string text = StrFormat("averages: the mean of the last %d snapshots", options_.window);
   if (options_.spacing > 1) text += StrCat(", of every ", options_.spacing, " one");
   if (exponential > 0) text += StrFormat("; an exponential one with decay %g", options_.decay);
-  text += StrFormat("; alone and with %s; %.1f MB of weights%s\n",
-                    ::ptqwatch::Describe(measurement_.options().quantizers[0]),
+  text += StrFormat("; alone and with %s; %.1f MB of weights%s\n", measurement_.Watched(),
                     1e-6 * static_cast<double>(held),
                     fitting < static_cast<size_t>(options_.window)
                         ? StrCat(", for lack of memory of ", fitting, " snapshots")
                         : "");
-  return {.text = std::move(text),
-          .bytes = mean_bytes_ + measurement_.PortionFor(available).bytes,
-          .always_bytes = held};
+  return {.text = std::move(text), .bytes = measurement_.Bytes(available), .always_bytes = held};
 }
 
 AveragingReport AveragingProbe::WindowReport() const {
@@ -102,12 +77,7 @@ ProbeResult AveragingProbe::Measure(const ProbeInput& input, const ExecutionCont
   AveragingResult result;
   const auto measure = [&](AveragingReport report, const auto& average) {
     if (report.snapshots < static_cast<int64_t>(kFewestSnapshots)) return;
-    const absl::Status status = Guard(
-        [&] { return MeasureAverage([&] { return average.Mean(); }, input, report, context); });
-    if (!status.ok()) {
-      report.status = ProbeStatusOf(status);
-      report.status_detail = StrCat(status);
-    }
+    measurement_.Measure([&] { return average.Mean(); }, input, report, context);
     if (OutcomeOf(report.status) != ProbeOutcome::Kind::kOk) {
       measured.outcome = {std::string(kName), OutcomeOf(report.status),
                           StrCat("averaging: ", report.status_detail)};
@@ -136,28 +106,6 @@ void AveragingProbe::NoteShortage(std::vector<AveragingReport>& averages) const 
       report.status_detail = reason;
     }
   }
-}
-
-absl::Status AveragingProbe::MeasureAverage(
-    absl::FunctionRef<std::vector<Replica::Override>()> average, const ProbeInput& input,
-    AveragingReport& report, const ExecutionContext& context) const {
-  Reservation held(context.bytes);
-  PTQWATCH_RETURN_IF_ERROR(held.Take(mean_bytes_, "an average of the weights"));
-  PTQWATCH_ASSIGN_OR_RETURN(const Replica::StandIn stand_in, session_.replica().Replace(average()));
-  std::map<std::string, double> ignored;
-  QuantizationResult found = measurement_.Measure({.place = input.place,
-                                                   .optimizer = input.optimizer,
-                                                   .state = input.state,
-                                                   .poll = input.poll,
-                                                   .keep_quantized = false},
-                                                  ignored, context);
-  report.status = found.status;
-  report.status_detail = std::move(found.detail);
-  report.loss_nats = found.loss_nats;
-  report.loss_stderr_nats = found.loss_stderr_nats;
-  report.probe_tokens = found.tokens;
-  report.quantization = std::move(found.quantizers);
-  return absl::OkStatus();
 }
 
 }  // namespace ptqwatch::internal

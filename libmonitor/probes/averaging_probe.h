@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
+#include "probes/average_measurement.h"
 #include "probes/probe.h"
 #include "probes/quantization_measurement.h"
 #include "probes/recent_weights.h"
@@ -39,16 +38,10 @@ class AveragingProbe final : public Probe {
   AveragingReport ExponentialReport() const;
   // Notes in the reports that the window is short for lack of memory.
   void NoteShortage(std::vector<AveragingReport>& averages) const;
-  // Fills in the losses of the average.
-  absl::Status MeasureAverage(absl::FunctionRef<std::vector<Replica::Override>()> average,
-                              const ProbeInput& input, AveragingReport& report,
-                              const ExecutionContext& context) const;
 
-  ModelSession& session_;
   const AveragingOptions options_;
-  const QuantizationMeasurement measurement_;  // of the watched quantizer
+  const AverageMeasurement measurement_;
   const RecentWeights& recent_;
-  int64_t mean_bytes_ = 0;  // for making an average
 };
 
 }  // namespace ptqwatch::internal

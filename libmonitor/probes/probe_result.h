@@ -63,7 +63,7 @@ struct CurvatureResult {
   std::vector<std::optional<ErrorCurvature>> errors = {};
 };
 
-/// The result for averages of snapshots.
+/// The result for averages of snapshots, of which the report has those of all probes.
 struct AveragingResult {
   std::vector<AveragingReport> averages = {};
 };

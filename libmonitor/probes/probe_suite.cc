@@ -87,6 +87,16 @@ std::vector<MakeProbe> AllProbes() {
                                                 QuantizationOptionsOf(parts.options), parts.recent);
       },
       [](const ProbeParts& parts) -> Made {
+        if (!parts.options.averaging.enabled || !parts.options.averaging.merges) return nullptr;
+        // On other ranks, the averages' probe stands for the merges too.
+        if (!parts.share.Owns(parts.share.averaging)) return nullptr;
+        const auto own = std::count(parts.share.quantizers.begin(), parts.share.quantizers.end(),
+                                    parts.share.rank);
+        return std::make_unique<MergeProbe>(
+            parts.session, parts.options.averaging, QuantizationOptionsOf(parts.options),
+            parts.quantization_cost, static_cast<size_t>(own), parts.recent);
+      },
+      [](const ProbeParts& parts) -> Made {
         if (parts.options.noise_relative_norm == 0) return nullptr;
         const int64_t owner = parts.share.noise;
         if (!parts.share.Owns(owner)) {
@@ -111,12 +121,16 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
     const CurvatureEngineOptions& engine, const ExecutionContext& context,
     const std::vector<MakeProbe>& list) {
   std::unique_ptr<ProbeSuite> suite(new ProbeSuite(std::move(session), options));
-  const ProbeParts parts{*suite->session_, options, engine, context, suite->recent_, suite->share_};
+  ProbeParts parts{*suite->session_, options, engine, context, suite->recent_, suite->share_};
   for (const MakeProbe& make : list) {
     PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<Probe> probe, make(parts));
     if (probe == nullptr) continue;
-    if (auto* made = dynamic_cast<QuantizationProbe*>(probe.get())) suite->quantization_ = made;
+    if (auto* made = dynamic_cast<QuantizationProbe*>(probe.get())) {
+      suite->quantization_ = made;
+      parts.quantization_cost = made->Needs(INT64_MAX).seconds;
+    }
     if (auto* made = dynamic_cast<CurvatureProbe*>(probe.get())) suite->curvature_ = made;
+    if (auto* made = dynamic_cast<MergeProbe*>(probe.get())) suite->merges_ = made;
     suite->probes_.push_back(std::move(probe));
   }
   suite->SetAsideForMeasuring(context.bytes->remaining());

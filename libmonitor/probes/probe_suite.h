@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "probes/curvature_probe.h"
+#include "probes/merge_probe.h"
 #include "probes/probe.h"
 #include "probes/probe_state.h"
 #include "probes/quantization_probe.h"
@@ -53,6 +54,7 @@ struct ProbeParts {
   const ExecutionContext& context;
   const RecentWeights& recent;
   const WorkShare& share;
+  ProbeCost quantization_cost = {};  ///< of the quantization probe, for the probes after it
 };
 /// Returns null if the options leave the probe out.
 using MakeProbe = std::function<absl::StatusOr<std::unique_ptr<Probe>>(const ProbeParts&)>;
@@ -101,6 +103,8 @@ class ProbeSuite {
   const WorkShare& share() const { return share_; }
   /// Null if curvature is switched off or another rank measures it.
   CurvatureProbe* curvature() const { return curvature_; }
+  /// Most merges at a snapshot; 0 if they are switched off.
+  int64_t most_merges() const { return merges_ != nullptr ? merges_->most() : 0; }
 
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options);
@@ -122,6 +126,7 @@ class ProbeSuite {
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;
   CurvatureProbe* curvature_ = nullptr;
+  const MergeProbe* merges_ = nullptr;
   OptimizerState optimizer_;
 };
 

@@ -45,15 +45,16 @@ void WeightWindow::DropFrom(int64_t step) {
   while (!snapshots_.empty() && snapshots_.back().step >= step) snapshots_.pop_back();
 }
 
-std::vector<Replica::Override> WeightWindow::Mean() const {
+std::vector<Replica::Override> WeightWindow::Average(size_t newest,
+                                                     absl::Span<const double> weights) const {
   std::vector<std::vector<at::Tensor>> lists;
-  for (const Kept& kept : snapshots_) lists.push_back(kept.weights);
-  std::vector<at::Tensor> means = AverageWeights(lists);
-  std::vector<Replica::Override> weights;
+  for (size_t i = size() - newest; i < size(); ++i) lists.push_back(snapshots_[i].weights);
+  std::vector<at::Tensor> averages = AverageWeights(lists, weights);
+  std::vector<Replica::Override> overrides;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    weights.push_back({entries_[i], std::move(means[i])});
+    overrides.push_back({entries_[i], std::move(averages[i])});
   }
-  return weights;
+  return overrides;
 }
 
 ExponentialWeights::ExponentialWeights(const Replica& replica, std::vector<int> entries,

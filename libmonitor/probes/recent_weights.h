@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/reservation.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
@@ -26,8 +27,11 @@ class WeightWindow {
   /// Bytes of one snapshot.
   int64_t snapshot_bytes() const { return snapshot_bytes_; }
   size_t size() const { return snapshots_.size(); }
-  /// REQUIRES: size() > 0.
-  int64_t first_step() const { return snapshots_.front().step; }
+  /// Step of the oldest of the `newest` newest snapshots. REQUIRES: 0 < newest <= size().
+  int64_t first_step(size_t newest) const { return snapshots_[size() - newest].step; }
+  int64_t first_step() const { return first_step(size()); }
+  /// Whether the newest snapshot is that of `step`.
+  bool EndsAt(int64_t step) const { return size() > 0 && snapshots_.back().step == step; }
 
   /// Adds a copy of the loaded weights and drops the oldest snapshots beyond `most`, reusing the
   /// memory of one. ResourceExhausted if memory for the copy is refused; it is then not added. May
@@ -39,7 +43,12 @@ class WeightWindow {
   void Clear() { snapshots_.clear(); }
 
   /// AverageWeights over the snapshots, oldest first. REQUIRES: size() > 0.
-  std::vector<Replica::Override> Mean() const;
+  std::vector<Replica::Override> Mean() const { return Average(size(), {}); }
+  /// WeightedSumOf the newest snapshots, one for each weight, oldest first. REQUIRES: at least one
+  /// weight and at most size().
+  std::vector<Replica::Override> WeightedSum(absl::Span<const double> weights) const {
+    return Average(weights.size(), weights);
+  }
 
  private:
   struct Kept {
@@ -47,6 +56,8 @@ class WeightWindow {
     std::vector<at::Tensor> weights;  // one for each entry
     std::unique_ptr<Reservation> held;
   };
+  std::vector<Replica::Override> Average(size_t newest, absl::Span<const double> weights) const;
+
   const Replica& replica_;
   const std::vector<int> entries_;
   int64_t snapshot_bytes_ = 0;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_join.h"
+#include "analysis/decay_shape.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
 #include "probes/layer_costs.h"
@@ -123,7 +124,10 @@ WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options
   std::optional<size_t> averaging;
   if (options.averaging.enabled) {
     const size_t watched = WatchedQuantizer(options.quantizers).value_or(0);
-    const double averages = options.averaging.decay > 0 ? 2 : 1;
+    double averages = options.averaging.decay > 0 ? 2 : 1;
+    if (options.averaging.merges) {
+      averages += static_cast<double>(MergesOf(options.averaging.window).size());
+    }
     averaging =
         add({averages * (2 * seconds.probe + seconds.quantize[watched]), /*calibrates=*/true});
   }

@@ -34,7 +34,7 @@ struct WorkShare {
   // The rank that measures each part.
   std::vector<int64_t> quantizers = {};  ///< in the order of MonitorOptions::quantizers
   int64_t curvature = 0;                 ///< and mixed precision, slices and cooldowns
-  int64_t averaging = 0;
+  int64_t averaging = 0;                 ///< and merges
   int64_t noise = 0;
 
   bool Owns(int64_t owner) const { return owner == rank; }

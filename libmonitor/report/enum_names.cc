@@ -27,7 +27,7 @@ constexpr std::string_view kVerdictStates[] = {
     "decay_degradation", "spike",      "recovering", "unclear"};
 constexpr std::string_view kAdviceActions[] = {"unknown", "stop_decay", "average_weights",
                                                "raise_bits", "inspect_run"};
-constexpr std::string_view kAveragingKinds[] = {"window", "exponential"};
+constexpr std::string_view kAveragingKinds[] = {"window", "exponential", "merge"};
 constexpr std::string_view kProbeStatuses[] = {
     "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled", "other_rank"};
 constexpr std::string_view kSnapshotTriggers[] = {"unknown", "interval", "request", "finish"};
@@ -40,7 +40,7 @@ constexpr std::string_view kHessianModes[] = {"auto", "retained_graph", "finite_
                                               "recomputed_graph", "gauss_newton"};
 constexpr std::string_view kEigenvalueMethods[] = {"lanczos", "power_iteration"};
 constexpr std::string_view kEigenvalueStarts[] = {"cold", "warm", "restarted"};
-constexpr std::string_view kOptimizerKinds[] = {"sgd", "adam", "adamw"};
+constexpr std::string_view kOptimizerKinds[] = {"sgd", "adam", "adamw", "muon"};
 constexpr std::string_view kSnapshotResultNames[] = {
     "taken",          "skipped_busy",    "skipped_mismatch",  "failed",
     "skipped_paused", "skipped_resting", "skipped_concurrent"};

@@ -207,7 +207,7 @@ std::vector<MetricInfo> RunMetrics() {
        ProbeDurations},
       {"ptqwatch_decay_onset_step",
        kGauge,
-       "First step with a learning rate below the plateau, once a decay has begun.",
+       "First step with a learning rate below the plateau.",
        {},
        [](Input in) { return in.report ? One(in.report->report.decay_onset_step) : Samples{}; }},
       {"ptqwatch_step",
@@ -338,10 +338,11 @@ std::vector<MetricInfo> RunMetrics() {
       {"ptqwatch_run_info",
        kGauge,
        "Always 1; the labels identify the run.",
-       {"run_id", "attempt", "fingerprint", "device"},
+       {"run_id", "attempt", "fingerprint", "device", "optimizer"},
        [](Input in) {
          return Samples{
-             {{in.run.run_id, std::to_string(in.run.attempt), in.run.fingerprint, in.run.device},
+             {{in.run.run_id, std::to_string(in.run.attempt), in.run.fingerprint, in.run.device,
+               std::string(in.run.optimizer ? ToString(*in.run.optimizer) : "unknown")},
               1}};
        }},
       {"ptqwatch_build_info",

@@ -169,6 +169,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("calibration_batches", record.calibration_batches);
   visit("curvature_sequences", record.curvature_sequences);
   visit("curvature_every", record.curvature_every);
+  visit("merges", record.merges);
 }
 
 template <Of<AveragingReport> Record, typename Visitor>
@@ -184,6 +185,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("loss_stderr_nats", record.loss_stderr_nats);
   visit("probe_tokens", record.probe_tokens);
   visit("quantization", record.quantization);
+  visit("shape", record.shape);
 }
 
 template <Of<MixedPrecisionReport> Record, typename Visitor>
@@ -316,6 +318,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("outlook", record.outlook);
   visit("advice", record.advice);
   visit("summary", record.summary);
+  visit("decay_onset_step", record.decay_onset_step);
+  visit("loss_converged_step", record.loss_converged_step);
 }
 
 template <Of<ParameterDigest> Record, typename Visitor>

@@ -19,6 +19,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("parameters", record.parameters);
   visit("covered_parameters", record.covered_parameters);
   visit("device", record.device);
+  visit("optimizer", record.optimizer);
 }
 
 template <Of<SliceStatus> Record, typename Visitor>

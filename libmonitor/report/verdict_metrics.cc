@@ -121,6 +121,11 @@ std::vector<MetricInfo> StateMetrics() {
        "First snapshot of the rise or drift that the verdict names.",
        {},
        OfVerdict<&Verdict::onset_step>},
+      {"ptqwatch_loss_converged_step",
+       kGauge,
+       "First snapshot since which the loss has not improved.",
+       {},
+       OfVerdict<&Verdict::loss_converged_step>},
   };
 }
 
@@ -134,9 +139,8 @@ std::vector<MetricInfo> BasisMetrics() {
        WatchedQuantizer},
       {"ptqwatch_verdict_evidence_sigmas",
        kGauge,
-       "How far a series is above its baseline since the onset, in standard errors. series: "
-       "loss_delta_, curvature_along_error_ or displacement_ with the quantizer's name; trace; "
-       "weighted_trace; \"quantization\" and \"curvature\" for a whole kind.",
+       "How far a series is above its baseline since the onset, in standard errors. series: its "
+       "name, such as loss_delta_gptq3; \"quantization\", \"curvature\": a whole kind.",
        {"series"},
        PerSeries<&Evidence::sigmas>},
       {"ptqwatch_verdict_evidence_ratio",

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "report/metric_samples.h"
 
 namespace ptqwatch::internal {
@@ -21,7 +22,8 @@ std::vector<std::pair<std::string, const AveragingReport*>> Averages(Input input
   for (const AveragingReport& average : input.report->report.averaging) {
     if (average.status != ProbeStatus::kOk || !average.kind) continue;
     std::string window =
-        *average.kind == AveragingKind::kWindow ? std::to_string(average.window) : "ema";
+        *average.kind == AveragingKind::kExponential ? "ema" : std::to_string(average.window);
+    if (average.kind == AveragingKind::kMerge) window += StrCat("_", ToString(average.shape));
     if (seen.insert(window).second) averages.emplace_back(std::move(window), &average);
   }
   return averages;
@@ -132,8 +134,8 @@ std::vector<MetricInfo> WhatIfMetrics() {
        TaskValues},
       {"ptqwatch_averaged_loss_nats",
        kGauge,
-       "Loss of the average of the last snapshots. window: its snapshots "
-       "(MonitorOptions::averaging), or \"ema\" for the exponential average.",
+       "Loss of the average of the last snapshots. window: their number, of a merge with its decay "
+       "(6_cosine), or \"ema\" (exponential).",
        {"window"},
        AveragedLosses},
       {"ptqwatch_averaged_quantized_loss_nats",

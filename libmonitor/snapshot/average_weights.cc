@@ -17,14 +17,26 @@ at::Tensor MeanOf(absl::Span<const at::Tensor> values) {
   return sum.to(values[0].scalar_type());
 }
 
-std::vector<at::Tensor> AverageWeights(absl::Span<const std::vector<at::Tensor>> lists) {
-  std::vector<at::Tensor> means;
+at::Tensor WeightedSumOf(absl::Span<const at::Tensor> values, absl::Span<const double> weights) {
+  at::NoGradGuard no_grad;
+  at::Tensor sum = values[0].to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  sum.mul_(weights[0]);
+  for (size_t i = 1; i < values.size(); ++i) {
+    // A product and a sum, as in AddToExponential.
+    sum.add_(values[i].to(at::kDouble) * weights[i]);
+  }
+  return sum.to(values[0].scalar_type());
+}
+
+std::vector<at::Tensor> AverageWeights(absl::Span<const std::vector<at::Tensor>> lists,
+                                       absl::Span<const double> weights) {
+  std::vector<at::Tensor> averages;
   for (size_t i = 0; i < lists.front().size(); ++i) {
     std::vector<at::Tensor> values;
     for (const std::vector<at::Tensor>& list : lists) values.push_back(list[i]);
-    means.push_back(MeanOf(values));
+    averages.push_back(weights.empty() ? MeanOf(values) : WeightedSumOf(values, weights));
   }
-  return means;
+  return averages;
 }
 
 void AddToExponential(const at::Tensor& value, double decay, at::Tensor& mean) {

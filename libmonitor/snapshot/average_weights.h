@@ -16,8 +16,15 @@ namespace ptqwatch::internal {
 /// REQUIRES: `values` is not empty.
 at::Tensor MeanOf(absl::Span<const at::Tensor> values);
 
-/// The mean of each tensor over several lists of the same tensors.
-std::vector<at::Tensor> AverageWeights(absl::Span<const std::vector<at::Tensor>> lists);
+/// The sum of `weights[i] * values[i]`, for floating-point tensors of one shape and dtype: products
+/// and sums in float64 in the given order, each rounded, then rounded once to the dtype as MeanOf.
+/// REQUIRES: `values` is not empty, and there are as many weights.
+at::Tensor WeightedSumOf(absl::Span<const at::Tensor> values, absl::Span<const double> weights);
+
+/// The average of each tensor over several lists of the same tensors: WeightedSumOf with `weights`
+/// or, without weights, MeanOf.
+std::vector<at::Tensor> AverageWeights(absl::Span<const std::vector<at::Tensor>> lists,
+                                       absl::Span<const double> weights = {});
 
 /// Adds a value to an exponential average in float64: mean = decay * mean + (1 - decay) * value. An
 /// undefined mean becomes the value.

@@ -13,7 +13,9 @@
 namespace ptqwatch::internal {
 namespace {
 
-bool HasSecondMoments(OptimizerKind kind) { return kind != OptimizerKind::kSgd; }
+bool HasSecondMoments(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW;
+}
 
 absl::Status CheckRange(std::string_view name, double value, double below) {
   if (value >= 0 && value < below) return absl::OkStatus();
@@ -23,7 +25,7 @@ absl::Status CheckRange(std::string_view name, double value, double below) {
 
 absl::Status CheckRule(const OptimizerView& view) {
   constexpr double kMaxEpsilon = 1e300;
-  if (view.kind == OptimizerKind::kSgd) {
+  if (!HasSecondMoments(view.kind)) {
     PTQWATCH_RETURN_IF_ERROR(CheckRange("momentum", view.momentum, 1));
     return CheckRange("dampening", view.dampening, 1);
   }

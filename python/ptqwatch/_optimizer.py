@@ -1,10 +1,10 @@
-"""An optimizer's rule and state, for the distance to the edge of stability (OptimizerView)."""
+"""An optimizer's rule and state, for the distance to the edge of stability (OptimizerView), or its name."""
 
 import torch
 
 
 def view_of(optimizer, tensors):
-    """A dict of OptimizerView's fields, or None for a rule that the library does not know.
+    """A dict of OptimizerView's fields, or None for a rule that the library does not know. Muon is known by its name alone.
 
     `tensors` are the model's, as named_tensors lists them. Parameters are matched by identity. Copies no tensor.
     """
@@ -15,7 +15,9 @@ def view_of(optimizer, tensors):
     kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
     kind = kinds.get(type(optimizer))
     if kind is None:
-        return None
+        if "muon" not in type(optimizer).__name__.lower():
+            return None
+        return named_view("muon", "there is no formula for muon")
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
     names = {}
@@ -35,6 +37,11 @@ def view_of(optimizer, tensors):
         unavailable = "the optimizer maximises"
     rule = rules[0] if rules else _rule_of({})
     return {"kind": kind, "unavailable": unavailable, "parameters": parameters, **rule}
+
+
+def named_view(kind, unavailable):
+    """A view of an optimizer of which no more than the kind is known, and why."""
+    return {"kind": kind, "unavailable": unavailable, "parameters": [], **_rule_of({})}
 
 
 def _rule_of(group):

@@ -84,7 +84,7 @@ class ProcessMonitor:
             _log.error("nothing is measured: %s", self._failure)
 
     def _start(self, adapter, build, losses, probe, calibration, curvature, options):
-        given = {"optimizer": adapter._optimizer, "train_step": adapter._train_step,
+        given = {"train_step": adapter._train_step,
                  **{name: options.pop(name, None) for name in ("on_alert", "copy_beside_training")}}
         for name, value in given.items():
             if value:
@@ -112,6 +112,7 @@ class ProcessMonitor:
             "parts": parts,
             "batches": [probe, calibration, curvature],
             "options": options,
+            "optimizer_kind": (adapter.optimizer() or {}).get("kind"),
             "layout": self._native.layout,
             "bytes": self._native.bytes,
             "longest_silence": self._settings["longest_silence"],

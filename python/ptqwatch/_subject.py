@@ -106,7 +106,7 @@ class ModelAdapter:
     losses function is checked for random numbers that training would draw.
     """
 
-    def __init__(self, model, build, losses, structure, optimizer=None, train_step=None):
+    def __init__(self, model, build, losses, structure, optimizer=None, train_step=None, optimizer_kind=None):
         self.model = unwrap(model)
         self.refusal = refusal_of(self.model)
         self.can_train = train_step is not None
@@ -114,6 +114,7 @@ class ModelAdapter:
         self._losses = losses
         self._structure = structure
         self._optimizer = optimizer
+        self._optimizer_kind = optimizer_kind  # of an optimizer in another process
         self._train_step = train_step
         self._checking = True
         self.replica = None
@@ -158,8 +159,10 @@ class ModelAdapter:
 
     def optimizer(self):
         """The optimizer's rule and state, or None."""
-        from ptqwatch._optimizer import view_of
+        from ptqwatch._optimizer import named_view, view_of
 
+        if self._optimizer_kind is not None:
+            return named_view(self._optimizer_kind, "the optimizer is in another process")
         return None if self._optimizer is None else view_of(self._optimizer, self.live())
 
     def train(self, index, steps, learning_rate, batch):

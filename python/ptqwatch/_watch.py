@@ -158,7 +158,8 @@ def watch(
     build()            makes a model of the same architecture, whose weights are overwritten. In thread mode, None copies `model`.
     calibration        batches for calibrating quantizers; None: those of `probe`.
     curvature_batches  batches for curvature; None: the first 64 sequences of `probe`.
-    optimizer          torch.optim.AdamW, Adam or SGD of `model`, for the distance to the edge of stability. Thread mode only.
+    optimizer          torch.optim.AdamW, Adam or SGD of `model`. Thread mode measures the distance to the edge of stability with
+                       it; process mode, and Muon in both, use its name alone, in the run's information.
     train_step(replica, step)
                        one optimizer step of the replica on a batch of its own, for cooldowns (CooldownStep). Thread mode only.
     every              snapshots are due at steps divisible by this.

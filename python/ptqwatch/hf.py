@@ -46,8 +46,7 @@ class PtqwatchCallback(TrainerCallback):
         # The Trainer gives its callbacks neither itself nor its log. The caller has the latter.
         self._handler = sys._getframe(1).f_locals.get("self")
         arguments = dict(self._arguments)
-        if arguments.get("mode") == "thread":
-            arguments.setdefault("optimizer", optimizer)
+        arguments.setdefault("optimizer", optimizer)
         self.monitor = watch(model, run_dir=self._run_dir or os.path.join(args.output_dir, "ptqwatch"), **arguments)
         self._reports = NewReports(self.monitor)
 

@@ -46,7 +46,7 @@ class PtqwatchCallback(Callback):
         if self.monitor is not None:
             self.monitor.stop()
         arguments = dict(self._arguments)
-        if arguments.get("mode") == "thread" and trainer.optimizers:
+        if trainer.optimizers:
             arguments.setdefault("optimizer", trainer.optimizers[0])
         self.monitor = watch(
             pl_module, run_dir=self._run_dir or os.path.join(trainer.default_root_dir, "ptqwatch"), **arguments)

@@ -140,7 +140,7 @@ def main():
     try:
         _package.enter(settings["surroundings"])
         build, losses, structure = _package.unpack(settings["parts"])
-        adapter = ModelAdapter(torch.nn.Module(), build, losses, structure)
+        adapter = ModelAdapter(torch.nn.Module(), build, losses, structure, optimizer_kind=settings["optimizer_kind"])
         native = _native.Monitor(adapter, *settings["batches"], settings["options"], link)
         adapter.created()
         failure, description = native.failure(), native.describe()

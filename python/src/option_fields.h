@@ -40,6 +40,7 @@ void VisitFields(AveragingOptions& options, Visitor&& visit) {
   visit("window", options.window);
   visit("spacing", options.spacing);
   visit("decay", options.decay);
+  visit("merges", options.merges);
 }
 
 template <typename Visitor>

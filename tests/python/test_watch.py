@@ -95,6 +95,7 @@ def test_reports_have_the_numbers_of_the_journal(tmp_path):
         assert monitor.status()["steps_total"] == 20
         assert monitor.served["state"] == "none"
         assert "up.weight" in monitor.describe()
+        assert json.loads((tmp_path / "run/status.json").read_text())["optimizer"] == "adamw"
     assert newest["step"] == 20
     assert newest["tokens"] == 20 * 8 * tiny.LENGTH
     assert newest["training_loss_nats"] > 0
@@ -104,6 +105,25 @@ def test_reports_have_the_numbers_of_the_journal(tmp_path):
     assert newest["curvature"]["mode"] == "retained_graph"
     lines = [json.loads(line) for line in (tmp_path / "run/journal.jsonl").read_text().splitlines()]
     assert [line for line in lines if line.get("sequence") == newest["sequence"]] == [newest]
+
+
+class MuonWithAdam(torch.optim.SGD):
+    """Its name is that of a family without a formula."""
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_an_optimizer_without_a_formula_is_named(tmp_path, mode):
+    model = tiny.make_model()
+    options = {} if mode == "thread" else {"build": "tiny:make_model", "losses": "tiny:token_losses"}
+    with watch(model, run_dir=tmp_path, optimizer=MuonWithAdam(model.parameters(), lr=1e-2), mode=mode, **options) as monitor:
+        tiny.train(model, 10, monitor)
+        assert monitor.finish()
+        curvature = monitor.latest()["curvature"]
+    assert curvature["optimizer"] == "muon"
+    assert "edge_of_stability_ratio" not in curvature
+    assert curvature["edge_of_stability_detail"] == (
+        "there is no formula for muon" if mode == "thread" else "the optimizer is in another process")
+    assert json.loads((tmp_path / "status.json").read_text())["optimizer"] == "muon"
 
 
 def test_names_go_through_wrappers():

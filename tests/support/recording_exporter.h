@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ptqwatch/exporter.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::testing {
 
@@ -17,6 +18,7 @@ struct Recording {
   std::condition_variable changed;
   std::vector<std::shared_ptr<const AnalyzedReport>> reports;
   std::vector<Event> events;
+  RunInfo run;
   bool stopped = false;
 
   /// Waits for the n-th report. Returns false after 60 s.
@@ -44,7 +46,11 @@ class RecordingExporter final : public Exporter {
   explicit RecordingExporter(std::shared_ptr<Recording> recording)
       : recording_(std::move(recording)) {}
   std::string_view name() const override { return "recording"; }
-  absl::Status Start(StatusSource*, Control*) override { return absl::OkStatus(); }
+  absl::Status Start(StatusSource* source, Control*) override {
+    std::lock_guard<std::mutex> lock(recording_->mutex);
+    if (source != nullptr) recording_->run = source->run();
+    return absl::OkStatus();
+  }
   void OnReport(std::shared_ptr<const AnalyzedReport> report) override {
     std::lock_guard<std::mutex> lock(recording_->mutex);
     recording_->reports.push_back(std::move(report));

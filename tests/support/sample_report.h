@@ -124,6 +124,7 @@ inline AveragingReport SampleAveraging() {
   averaging.loss_stderr_nats = 0.004;
   averaging.probe_tokens = 65536;
   averaging.quantization = {SampleQuantization(QuantizationMethod::kGptq, 3, 0.064)};
+  averaging.shape = DecayShape::kCosine;
   return averaging;
 }
 
@@ -206,6 +207,8 @@ inline Verdict SampleVerdict() {
                      "average the last 6 snapshots", "int"}};
   verdict.format = "int";
   verdict.summary = "3-bit GPTQ costs 0.208 nats";
+  verdict.decay_onset_step = 12801;
+  verdict.loss_converged_step = 9600;
   return verdict;
 }
 
@@ -252,7 +255,7 @@ inline AnalyzedReport SampleReport() {
   report.mixed_precision = {SampleMixedPrecision()};
   report.noise = SampleNoise();
   report.predicted_end = SamplePrediction();
-  report.plan = Plan{4, 2, 8, 3};
+  report.plan = Plan{4, 2, 8, 3, 5};
   report.tasks = {SampleTask(), SampleTask()};
   report.cost = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict = SampleVerdict();

@@ -15,7 +15,8 @@ constexpr size_t kMaxObservations = 10;
 
 // Members that StatusBlock puts into words.
 constexpr std::string_view kInWords =
-    " run_id attempt device version parameters covered_parameters subscribers step "
+    " run_id attempt device version parameters covered_parameters optimizer "
+    "subscribers step "
     "last_step_unix_seconds learning_rate tokens training_loss_nats lr_phase health health_reason "
     "busy snapshots reports_total last_sequence probe_failures_total stall_seconds_total "
     "overhead_ratio overhead_low_ratio overhead_high_ratio overhead_budget_ratio memory_bytes "
@@ -63,6 +64,7 @@ std::string ModelText(const RunInfo& run) {
         ", %.1f%% in quantized layers",
         100.0 * static_cast<double>(run.covered_parameters) / static_cast<double>(run.parameters));
   }
+  if (run.optimizer) text += StrCat(", trained by ", ToString(*run.optimizer));
   return text;
 }
 

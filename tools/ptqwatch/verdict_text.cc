@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/strings.h"
@@ -88,13 +89,20 @@ std::string Missing(ProbeStatus status, std::string_view detail) {
   return StrCat(ToString(status), detail.empty() ? "" : ": ", Printable(detail));
 }
 
+std::string AverageName(const AveragingReport& average) {
+  const bool merge = average.kind == AveragingKind::kMerge;
+  if (merge && !average.shape) return "by merges";
+  std::string name =
+      StrCat("of ", average.snapshots, average.snapshots == 1 ? " snapshot" : " snapshots");
+  if (average.kind == AveragingKind::kExponential && Has(average.decay)) {
+    name += StrCat(" (decay ", Text(average.decay), ")");
+  }
+  if (merge) name += StrCat(" (weights of a ", ToString(average.shape), " decay)");
+  return name;
+}
+
 std::string AveragingText(const AveragingReport& average, TextStyle style) {
-  std::string text =
-      StrCat("of ", average.snapshots, average.snapshots == 1 ? " snapshot" : " snapshots",
-             average.kind == AveragingKind::kExponential && Has(average.decay)
-                 ? StrCat(" (decay ", Text(average.decay), ")")
-                 : "",
-             ": ");
+  std::string text = StrCat(AverageName(average), ": ");
   if (average.status != ProbeStatus::kOk) {
     return StrCat(text, Missing(average.status, average.status_detail));
   }
@@ -102,6 +110,30 @@ std::string AveragingText(const AveragingReport& average, TextStyle style) {
   const std::vector<std::string> names = QuantizerNames(average.quantization);
   for (const size_t i : QuantizerOrder(average.quantization)) {
     text += StrCat(", ", names[i], " E ", ErrorRatioCell(average.quantization[i], style.utf8));
+  }
+  return text;
+}
+
+// "least loss of 6 snapshots, with gptq3 of 3 snapshots", or "" with fewer than two averages.
+std::string LeastOfAverages(const Report& report) {
+  const AveragingReport* full = nullptr;
+  const AveragingReport* quantized = nullptr;
+  int measured = 0;
+  for (const AveragingReport& average : report.averaging) {
+    if (average.status != ProbeStatus::kOk || !Has(average.loss_nats)) continue;
+    ++measured;
+    if (full == nullptr || *average.loss_nats < *full->loss_nats) full = &average;
+    if (average.quantization.empty() || !Has(average.quantization[0].loss_nats)) continue;
+    if (quantized == nullptr ||
+        *average.quantization[0].loss_nats < *quantized->quantization[0].loss_nats) {
+      quantized = &average;
+    }
+  }
+  if (measured < 2) return "";
+  std::string text = StrCat("least loss ", AverageName(*full));
+  if (quantized != nullptr) {
+    text += StrCat(", with ", ShortName(KeyOf(quantized->quantization[0])), " ",
+                   AverageName(*quantized));
   }
   return text;
 }
@@ -147,6 +179,14 @@ std::string VerdictBlock(const Verdict& verdict, TextStyle style) {
   if (verdict.onset_step) state += StrCat(" since step ", *verdict.onset_step);
   if (!verdict.summary.empty()) state += StrCat(": ", Printable(verdict.summary));
   std::string text = FieldLine("verdict", state);
+  std::vector<std::string> onsets;
+  if (verdict.decay_onset_step) {
+    onsets.push_back(StrCat("the rate began to fall at step ", *verdict.decay_onset_step));
+  }
+  if (verdict.loss_converged_step) {
+    onsets.push_back(StrCat("the loss stopped improving at step ", *verdict.loss_converged_step));
+  }
+  text += Lines("onsets", onsets);
   if (const std::string severity = SeverityText(verdict); !severity.empty()) {
     text += FieldLine("severity", severity);
   }
@@ -160,6 +200,9 @@ std::string AveragingBlock(const Report& report, TextStyle style) {
   std::vector<std::string> texts;
   for (const AveragingReport& average : report.averaging) {
     texts.push_back(AveragingText(average, style));
+  }
+  if (std::string least = LeastOfAverages(report); !least.empty()) {
+    texts.push_back(std::move(least));
   }
   return Lines("average", texts);
 }

@@ -16,6 +16,7 @@ std::string VerdictBlock(const Verdict& verdict, TextStyle style);
 std::string SeverityText(const Verdict& verdict);
 
 /// A line for each average of snapshots: "average    of 6 snapshots: loss 1.6600, gptq3 E 3.90%".
+/// After several averages, a line names the best ones.
 std::string AveragingBlock(const Report& report, TextStyle style);
 
 /// A line for each choice of layers at more bits: "mixed      gptq3, 1 layer at 4 bits: 0.158 ->

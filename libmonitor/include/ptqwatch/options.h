@@ -89,6 +89,11 @@ struct AveragingOptions {
   int64_t spacing = 1;
   /// Also computes m = decay m + (1 - decay) w over the same snapshots; in (0, 1). 0: off.
   double decay = 0;
+  /// Also measures merges of the same snapshots, which emulate decays of the learning rate
+  /// (AveragingKind::kMerge): of every DecayShape over the whole window, half and a quarter of it,
+  /// at least three snapshots each. Each costs as much as the mean. As many are measured as fit in
+  /// the time that everything else leaves (Plan::merges); none if there is no time.
+  bool merges = true;
 };
 
 /// InvalidArgument naming the field and its value.

@@ -106,8 +106,12 @@ enum class OptimizerKind {
   /// Weight decay is separate: w = (1 - eta wd) w - eta / (1 - beta1^t) m / (sqrt(v / (1 -
   /// beta2^t)) + epsilon) (arXiv 1711.05101).
   kAdamW = 2,
+  /// Momentum whose matrices are orthogonalized (arXiv 2502.16982), with or without another rule
+  /// for
+  /// other parameters. Known by its name alone: reports have no edge of stability.
+  kMuon = 3,
 };
-/// "sgd", "adam", "adamw".
+/// "sgd", "adam", "adamw", "muon".
 PTQWATCH_EXPORT std::string_view ToString(OptimizerKind kind);
 PTQWATCH_EXPORT absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
 
@@ -321,15 +325,19 @@ struct SkippedLayer {
 enum class AveragingKind {
   kWindow = 0,       ///< the mean of the last snapshots (LAWA, arXiv 2209.14981)
   kExponential = 1,  ///< m = decay m + (1 - decay) w at every snapshot
+  /// The weighted average of the last snapshots that emulates a decay of the learning rate over
+  /// them: with the shape s and i = 0 ... n - 1, oldest first, the weights s(i / n) - s((i + 1) /
+  /// n) (WSM, arXiv 2507.17634).
+  kMerge = 2,
 };
-/// "window", "exponential".
+/// "window", "exponential", "merge".
 PTQWATCH_EXPORT std::string_view ToString(AveragingKind kind);
 PTQWATCH_EXPORT absl::StatusOr<AveragingKind> ParseAveragingKind(std::string_view name);
 
 /// The result of averaging snapshots. Losses are on the probe tokens of the report.
 struct AveragingReport {
   std::optional<AveragingKind> kind;
-  int64_t window = 0;           ///< kWindow: requested number of snapshots
+  int64_t window = 0;           ///< kWindow, kMerge: requested number of snapshots
   std::optional<double> decay;  ///< kExponential
   int64_t snapshots = 0;        ///< in this average: fewer than `window` until it is full
   int64_t first_step = 0;       ///< of the oldest snapshot in it
@@ -339,6 +347,7 @@ struct AveragingReport {
   std::optional<double> loss_stderr_nats;
   int64_t probe_tokens = 0;
   std::vector<QuantizationReport> quantization;  ///< of the averaged weights
+  std::optional<DecayShape> shape = {};          ///< kMerge: of the decay
   friend bool operator==(const AveragingReport&, const AveragingReport&) = default;
 };
 
@@ -375,6 +384,7 @@ struct Plan {
   int64_t curvature_sequences = 0;
   /// Curvature is measured at every n-th snapshot; 0: never.
   int64_t curvature_every = 0;
+  int64_t merges = 0;  ///< at most; weighted averages of snapshots (AveragingOptions::merges)
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 

@@ -102,6 +102,8 @@ struct RunInfo {
   int64_t parameters = 0;          ///< of the model
   int64_t covered_parameters = 0;  ///< in layers that are quantized
   std::string device;              ///< where the probes run, e.g. "cpu"
+  /// Of Subject::Optimizer; absent: unknown.
+  std::optional<OptimizerKind> optimizer = {};
 };
 
 /// The outcome of a due snapshot.

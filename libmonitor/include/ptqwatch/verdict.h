@@ -39,8 +39,10 @@ constexpr bool IsAlarm(VerdictState state) {
 
 /// One series of measurements, and its distance from its baseline.
 struct Evidence {
-  /// "loss_delta_gptq3", "curvature_along_error_gptq3", "displacement_gptq3", "trace",
-  /// "weighted_trace", or a combination of these: "quantization", "curvature". Not a series:
+  /// "loss_delta_gptq3", "curvature_along_error_gptq3", "critical_sharpness_gptq3",
+  /// "displacement_gptq3", "trace", "weighted_trace", "noise_weighted_trace" (2 / s^2 times the
+  /// loss increase under noise of relative norm s), or a combination of these: "quantization",
+  /// "curvature". Not a series:
   /// "beyond_quadratic_gptq3", whose value is QuantizationReport::beyond_quadratic_scale.
   std::string series;
   std::optional<double> value;     ///< of the newest snapshot, in the series' unit
@@ -73,7 +75,7 @@ struct DecayOutlook {
 enum class AdviceAction {
   kUnknown = 0,
   kStopDecay = 1,       ///< keep the current learning rate, or return to the best one
-  kAverageWeights = 2,  ///< use the mean of the last snapshots
+  kAverageWeights = 2,  ///< use an average of the last snapshots, named in the text
   kRaiseBits = 3,       ///< keep some layers at more bits
   kInspectRun = 4,      ///< a rise that no decay explains
 };
@@ -125,6 +127,12 @@ struct Verdict {
   /// One sentence for people, with the numbers behind it.
   std::string summary;
   std::optional<std::string> format = {};  ///< absent: implied by the method
+  /// As Report::decay_onset_step: the first step with a learning rate below the plateau.
+  std::optional<int64_t> decay_onset_step = {};
+  /// The snapshot since which the full-precision loss has not improved by more than 0.5 % a
+  /// doubling of the steps (docs/verdicts.md), over all snapshots or those before the rate began to
+  /// fall. Quantization error may rise from here rather than from the decay (arXiv 2604.15167).
+  std::optional<int64_t> loss_converged_step = {};
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

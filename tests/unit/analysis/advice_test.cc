@@ -54,6 +54,27 @@ TEST(Advice, AveragesWhereThatWasMeasuredToHelp) {
                         "1.7200 (+-0.0071), loss increase 0.158 -> 0.101 nats"));
 }
 
+TEST(Advice, NamesTheBestOfTheAverages) {
+  Report report = WithAverage(1.72);
+  AveragingReport merge = report.averaging[0];
+  merge.kind = AveragingKind::kMerge;
+  merge.shape = DecayShape::kOneMinusSqrt;
+  merge.snapshots = merge.window = 3;
+  merge.quantization = {Quantized(1.71, 0.09)};
+  report.averaging.push_back(merge);
+  auto advice = AdviceFor(report, Alarm());
+  ASSERT_EQ(advice.size(), 1U);
+  EXPECT_EQ(advice[0].expected_nats, 1.71);
+  EXPECT_THAT(advice[0].text,
+              HasSubstr("use the merge of the last 3 snapshots that emulates a one minus sqrt "
+                        "decay: quantized loss 1.7700 -> 1.7100 (+-0.0071), loss increase 0.158 -> "
+                        "0.09 nats"));
+  report.averaging[1].quantization = {Quantized(1.73, 0.09)};
+  advice = AdviceFor(report, Alarm());
+  ASSERT_EQ(advice.size(), 1U);
+  EXPECT_THAT(advice[0].text, HasSubstr("the mean of the last 5 snapshots"));
+}
+
 TEST(Advice, SaysNothingWithoutAGainThatStandsOut) {
   EXPECT_TRUE(AdviceFor(WithAverage(1.76), Alarm()).empty());
   EXPECT_TRUE(AdviceFor(WithAverage(1.80), Alarm()).empty());

@@ -46,6 +46,14 @@ inline void SetTrace(Report& report, double trace) {
   report.curvature->trace = trace;
 }
 
+/// The loss under noise of a tenth of the weights' norm.
+inline void SetNoise(Report& report, double weighted_trace) {
+  NoiseReport& noise = report.noise.emplace();
+  noise.status = ProbeStatus::kOk;
+  noise.relative_norm = 0.1;
+  noise.delta_nats = 0.005 * weighted_trace;
+}
+
 /// The stable phase of a real run: 16 snapshots, 0.09 to 0.11 nats.
 inline const std::vector<double> kStable = {0.092, 0.104, 0.096, 0.089, 0.101, 0.107, 0.094, 0.099,
                                             0.110, 0.091, 0.097, 0.103, 0.095, 0.100, 0.106, 0.098};
@@ -61,11 +69,14 @@ inline Verdict FeedStable(Analyzer& analyzer, size_t count = kStable.size()) {
   return verdict;
 }
 
-/// Snapshots of four quantizers and a trace whose logarithms scatter independently.
+/// Snapshots of four quantizers and a trace whose logarithms scatter independently, and of the loss
+/// under noise if it has a scatter.
 struct Stream {
   double scatter = 0.12;
   double trace_scatter = 0.06;
-  double growth = 0;  ///< of the logarithm of the error, a snapshot
+  double noise_scatter = 0;
+  int trace_every = 1;  ///< snapshots
+  double growth = 0;    ///< of the logarithm of the error, a snapshot
   int quantizers = 4;
   std::mt19937_64 random{1};
 
@@ -80,9 +91,10 @@ struct Stream {
           Entry(i % 2 == 0 ? QuantizationMethod::kGptq : QuantizationMethod::kRtn, i < 2 ? 3 : 4,
                 kLevels[i] * std::exp(course + scatter * normal(random))));
     }
-    if (trace_scatter > 0) {
+    if (trace_scatter > 0 && snapshot % trace_every == 0) {
       SetTrace(report, 100 * std::exp(course + trace_scatter * normal(random)));
     }
+    if (noise_scatter > 0) SetNoise(report, 6 * std::exp(course + noise_scatter * normal(random)));
     return report;
   }
 };

@@ -1,7 +1,9 @@
 // How often verdicts are wrong and how soon they are right, on streams whose truth is known.
 // docs/verdicts.md gives these rates.
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "analysis/analyzer.h"
 #include "analysis_fixture.h"
@@ -60,6 +62,65 @@ TEST(VerdictRates, FindsAJumpWithinThreeSnapshots) {
   EXPECT_GE(all, 99);
   // A test that knew baseline and scatter would find 98 at this rate of false alarms.
   EXPECT_GE(alone, 70);
+}
+
+struct DecaysFound {
+  int by_half = 0;       // of the decay
+  int false_alarms = 0;  // on the plateau
+  double snapshots = 0;  // of the decay at the alarm, in the mean; 16 if there is none
+};
+
+// Runs of 30 snapshots of a plateau and 16 of a decay to zero, in which the error doubles.
+DecaysFound FindDecays(Stream stream, int runs) {
+  constexpr int kPlateau = 30;
+  constexpr int kDecay = 16;
+  DecaysFound found;
+  for (int run = 0; run < runs; ++run) {
+    Analyzer analyzer;
+    int first = kDecay;
+    for (int i = 1; i <= kPlateau + kDecay; ++i) {
+      const double decayed = std::max(0.0, static_cast<double>(i - kPlateau) / kDecay);
+      const Verdict verdict =
+          analyzer.Add(stream.Next(i, std::exp(std::log(2) * decayed), kRate * (1 - decayed)));
+      if (!IsAlarm(verdict.state)) continue;
+      found.false_alarms += i <= kPlateau;
+      if (i > kPlateau) first = std::min(first, i - kPlateau);
+    }
+    found.by_half += first <= kDecay / 2;
+    found.snapshots += static_cast<double>(first) / runs;
+  }
+  return found;
+}
+
+// Curvature with every third snapshot, as a run with little time has it; noise with every one.
+TEST(VerdictRates, NoiseShowsADecayEarlier) {
+  constexpr int kRuns = 30;
+  for (const int quantizers : {1, 4}) {
+    SCOPED_TRACE(quantizers);
+    const Stream without{.trace_every = 3, .quantizers = quantizers};
+    Stream with = without;
+    with.noise_scatter = 0.08;
+    const DecaysFound before = FindDecays(without, kRuns);
+    const DecaysFound after = FindDecays(with, kRuns);
+    RecordProperty("by_half_without_" + std::to_string(quantizers), before.by_half);
+    RecordProperty("by_half_with_" + std::to_string(quantizers), after.by_half);
+    RecordProperty("mean_without_" + std::to_string(quantizers), std::to_string(before.snapshots));
+    RecordProperty("mean_with_" + std::to_string(quantizers), std::to_string(after.snapshots));
+    RecordProperty("false_without_" + std::to_string(quantizers), before.false_alarms);
+    RecordProperty("false_with_" + std::to_string(quantizers), after.false_alarms);
+    EXPECT_GE(after.by_half, before.by_half);
+    EXPECT_LT(after.snapshots, before.snapshots);
+    EXPECT_LE(after.false_alarms, before.false_alarms + 1);
+  }
+}
+
+TEST(VerdictRates, AtMostOneFalseAlarmWithNoise) {
+  for (const int quantizers : {1, 4}) {
+    const int alarms =
+        FalseAlarms({.noise_scatter = 0.08, .trace_every = 3, .quantizers = quantizers}, 5, 200);
+    RecordProperty("in_1000_snapshots_" + std::to_string(quantizers), alarms);
+    EXPECT_LE(alarms, 1);
+  }
 }
 
 TEST(VerdictRates, ReportsADriftAsADrift) {

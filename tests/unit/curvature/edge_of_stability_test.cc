@@ -296,6 +296,7 @@ TEST(EdgeOfStability, SaysWhyThereIsNone) {
   };
   constexpr auto kSgd = OptimizerKind::kSgd;
   constexpr auto kAdamW = OptimizerKind::kAdamW;
+  EXPECT_EQ(message(OptimizerKind::kMuon, [](auto&) {}), "there is no formula for muon");
   EXPECT_EQ(message(kSgd, [](auto& v) { v.parameters[0].learning_rate = -1; }),
             "the learning rate of 'x' is -1");
   EXPECT_EQ(message(kSgd, [&](auto& v) { v.parameters[1].learning_rate = kNan; }),

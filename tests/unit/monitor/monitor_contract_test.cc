@@ -214,7 +214,9 @@ TEST(MonitorContract, MeasuringBesideTrainingEqualsMeasuringInItsPlace) {
   ASSERT_TRUE((*monitor)->Finish(std::chrono::seconds(60)).ok());
   const auto reports = recording->Reports();
   ASSERT_GE(reports.size(), 2u);
-  EXPECT_EQ(reports.back()->report.averaging.size(), 1u);
+  EXPECT_EQ(recording->run.optimizer, OptimizerKind::kAdamW);
+  ASSERT_FALSE(reports.back()->report.averaging.empty());
+  EXPECT_EQ(reports.back()->report.averaging[0].status, ProbeStatus::kOk);
   EXPECT_FALSE(reports.back()->report.mixed_precision.empty());
 
   // Measures the snapshots again on a fresh replica, one after the other, on a thread set up like

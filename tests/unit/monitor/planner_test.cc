@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace ptqwatch::internal {
 namespace planner_test {
 
@@ -93,6 +95,65 @@ TEST(PlanModel, LeavesCurvatureOutWhereThereIsNone) {
   EXPECT_EQ(plan.curvature_sequences, 0);
   EXPECT_EQ(plan.curvature_every, 0);
   EXPECT_LE(kModel.Quantization(plan), 10);
+}
+
+// Each merge takes 2 + 32 * 0.25 = 10 s beside the 82 s of the full plan.
+PlanModel WithMerges() {
+  PlanModel model = kModel;
+  model.range.merges = 5;
+  std::vector<ProbeCost> costs = model.costs.probes();
+  costs.push_back({.probe = "merges",
+                   .with_curvature = true,
+                   .per_merge = true,
+                   .fixed = 2,
+                   .probe_batch = 0.25});
+  model.costs = SnapshotCosts(costs);
+  return model;
+}
+
+TEST(PlanModel, HasTheMergesThatFitInHalfOfTheTime) {
+  const PlanModel model = WithMerges();
+  EXPECT_EQ(model.Fit(2 * 133), model.Full());
+  EXPECT_EQ(model.Full().merges, 5);
+  EXPECT_EQ(model.Fit(2 * 122.5).merges, 4);
+  EXPECT_EQ(model.Fit(2 * 91).merges, 0);
+  // They take nothing from the rest of the plan.
+  for (const double seconds : {1.0, 40.0, 83.0, 100.0, 200.0, 300.0}) {
+    Plan plan = model.Fit(seconds);
+    plan.merges = 0;
+    EXPECT_EQ(plan, kModel.Fit(seconds)) << seconds;
+  }
+  EXPECT_THAT(model.Describe(model.Fit(2 * 122.5)), HasSubstr("snapshot, 4 of 5 merges"));
+}
+
+TEST(Planner, MergesWithCurvatureAtSnapshotsOfTheSchedule) {
+  Planner planner(WithMerges(), std::nullopt);
+  planner.Fit(300);
+  EXPECT_EQ(planner.Next(100).merges, 0);  // the first
+  EXPECT_EQ(planner.Next(100).merges, 5);
+  EXPECT_EQ(planner.Additional(200).merges, 0);
+  EXPECT_EQ(planner.Additional(200).curvature_sequences, 64);
+  EXPECT_EQ(planner.Last(3 * 133)->merges, 5);
+  EXPECT_EQ(planner.model().WithoutCurvature(planner.plan()).merges, 0);
+}
+
+TEST(Planner, FitsTheMergesOfAPlanThatWasKept) {
+  Planner planner(WithMerges(), Plan{32, 16, 64, 1, 5});
+  EXPECT_EQ(planner.plan().merges, 0);
+  planner.Fit(2 * 122.5);
+  EXPECT_EQ(planner.plan(), (Plan{32, 16, 64, 1, 4}));
+}
+
+TEST(Planner, DropsMergesFirstIfTheyTakeLonger) {
+  Planner planner(WithMerges(), std::nullopt);
+  planner.Fit(300);
+  for (int i = 0; i < 3; ++i) planner.Next(100);
+  const SnapshotWork work{planner.plan(),
+                          {{"quantization", 18}, {"curvature", 64}, {"merges", 16 * 50.0}}};
+  planner.Measured(work, 300);
+  planner.Measured(work, 300);
+  planner.Measured(work, 300);
+  EXPECT_EQ(planner.plan(), (Plan{32, 16, 64, 1, 0}));
 }
 
 TEST(Planner, MeasuresTheFirstSnapshotWithLittleWhereAllWouldTakeLong) {

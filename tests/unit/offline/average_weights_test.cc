@@ -72,6 +72,18 @@ TEST_F(AverageCheckpointsTest, TakesTheMeanAndTheLastIntegers) {
   EXPECT_FALSE(tensors["step"].is_parameter);
 }
 
+TEST_F(AverageCheckpointsTest, MergesWithTheWeightsOfADecay) {
+  const std::vector<std::string> paths = {Checkpoint("a", {0.1f}, 1), Checkpoint("b", {2}, 2),
+                                          Checkpoint("c", {4}, 3)};
+  auto tensors = ByName(AverageCheckpoints(paths, {.shape = DecayShape::kCosine}));
+  EXPECT_FLOAT_EQ(tensors["w"].tensor.item<float>(), 0.25f * 0.1f + 0.5f * 2 + 0.25f * 4);
+  tensors = ByName(AverageCheckpoints(paths, {.shape = DecayShape::kOneMinusSqrt}));
+  const double first = std::sqrt(1.0 / 3), second = std::sqrt(2.0 / 3);
+  EXPECT_FLOAT_EQ(tensors["w"].tensor.item<float>(),
+                  static_cast<float>(first * 0.1 + (second - first) * 2 + (1 - second) * 4));
+  EXPECT_EQ(tensors["step"].tensor.item<int64_t>(), 3);
+}
+
 TEST_F(AverageCheckpointsTest, TakesAnExponentialAverageInTheOrderOfTheFiles) {
   const std::vector<std::string> paths = {Checkpoint("a", {1}, 1), Checkpoint("b", {2}, 2),
                                           Checkpoint("c", {4}, 3)};
@@ -101,6 +113,9 @@ TEST_F(AverageCheckpointsTest, NamesWhatDiffers) {
 TEST_F(AverageCheckpointsTest, RefusesWhatItCannotAverage) {
   Refused(AverageCheckpoints({}), {"no checkpoints"});
   Refused(AverageCheckpoints({Checkpoint("a", {1}, 1)}, {.decay = 1}), {"decay = 1"});
+  Refused(
+      AverageCheckpoints({Checkpoint("a", {1}, 1)}, {.decay = 0.5, .shape = DecayShape::kLinear}),
+      {"decay = 0.5", "shape = linear"});
   const std::string odd =
       Write("odd", {Source("w", TensorDtype::kF8E4M3, std::vector<uint8_t>{1, 2})});
   Refused(AverageCheckpoints({odd}), {"'w'", "/odd'", "F8_E4M3[2]"});

@@ -41,6 +41,17 @@ TEST(SnapshotCosts, TakesAtOnceWhatWasNotKnown) {
   EXPECT_DOUBLE_EQ(costs.EverySnapshot(kPlan), 15 + 7 + 5);
 }
 
+TEST(SnapshotCosts, CountsMergesAndLearnsFromThemAlone) {
+  SnapshotCosts costs({{.probe = "merges", .per_merge = true, .fixed = 1, .probe_batch = 2}});
+  constexpr Plan kMerges{.probe_batches = 4, .merges = 3};
+  EXPECT_EQ(costs.EverySnapshot(kMerges), 3 * 9);
+  EXPECT_EQ(costs.EverySnapshot(kPlan), 0);
+  costs.Learn({kPlan, {{"merges", 1e-6}}});
+  EXPECT_EQ(costs.EverySnapshot(kMerges), 3 * 9);
+  costs.Learn({kMerges, {{"merges", 4 * 3 * 9.0}}});
+  EXPECT_DOUBLE_EQ(costs.EverySnapshot(kMerges), 2 * 3 * 9);
+}
+
 TEST(SnapshotCosts, CountsAProbeThatWorksWithoutCurvatureAtEverySnapshot) {
   SnapshotCosts costs = Costs();
   costs.Learn({kPlan, {{"rare", 3}}});

@@ -35,11 +35,12 @@ TEST(ProbeSuite, GivesAResultOfEachProbeAndTheStateForTheNextSnapshot) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto measured = (*suite)->Measure({.sequence = 5}, Fourth());
   ASSERT_TRUE(measured.ok()) << measured.status();
-  ASSERT_EQ(measured->results.size(), 4u);
+  ASSERT_EQ(measured->results.size(), 5u);
   EXPECT_EQ(measured->results[0].outcome.probe, "quantization");
   EXPECT_EQ(measured->results[1].outcome.probe, "curvature");
   EXPECT_EQ(measured->results[2].outcome.probe, "averaging");
-  EXPECT_EQ(measured->results[3].outcome.probe, "noise");
+  EXPECT_EQ(measured->results[3].outcome.probe, "merges");
+  EXPECT_EQ(measured->results[4].outcome.probe, "noise");
   for (const ProbeResult& result : measured->results) {
     EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk) << result.outcome.detail;
   }
@@ -72,8 +73,8 @@ TEST(ProbeSuite, PollsWhileItMeasures) {
   ASSERT_TRUE(suite.ok()) << suite.status();
   int polls = 0;
   ASSERT_TRUE((*suite)->Measure({}, {}, {.poll = [&] { ++polls; }}).ok());
-  // Before each of three probes, at two layers and a comparison of each of two quantizers.
-  EXPECT_EQ(polls, 3 + 2 * (2 + 1));
+  // Before each of four probes, at two layers and a comparison of each of two quantizers.
+  EXPECT_EQ(polls, 4 + 2 * (2 + 1));
 }
 
 TEST(ProbeSuite, IsCancelledWithItsContext) {
@@ -101,7 +102,7 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   const auto suite = net.Measure();
   ASSERT_TRUE(suite.ok()) << suite.status();
   const auto& probes = (*suite)->probes();
-  ASSERT_EQ(probes.size(), 4u);
+  ASSERT_EQ(probes.size(), 5u);
   const ProbeNeeds quantization = probes[0]->Needs(INT64_MAX);
   EXPECT_THAT(quantization.text, HasSubstr("in.weight"));
   EXPECT_GT(quantization.seconds.probe_batch, 0);
@@ -113,10 +114,11 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   EXPECT_GT(curvature.bytes, 0);
   EXPECT_GT(curvature.seconds.curvature_sequence + curvature.seconds.fixed, 0);
   const std::vector<ProbeNeeds> together = (*suite)->Needs(INT64_MAX);
-  ASSERT_EQ(together.size(), 4u);
+  ASSERT_EQ(together.size(), 5u);
   EXPECT_EQ(together[0].kept_bytes, quantization.kept_bytes);
-  EXPECT_GT(together[3].seconds.probe_batch, 0);
-  EXPECT_GT(together[3].seconds.fixed, 0);
+  EXPECT_TRUE(together[3].seconds.per_merge);
+  EXPECT_GT(together[4].seconds.probe_batch, 0);
+  EXPECT_GT(together[4].seconds.fixed, 0);
   // Nobody else uses the quantized weights.
   (*suite)->Disable("curvature", "off");
   EXPECT_EQ((*suite)->Needs(INT64_MAX)[0].kept_bytes, 0);

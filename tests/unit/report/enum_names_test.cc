@@ -50,7 +50,7 @@ TEST(EnumNames, ParseWhatTheyWrite) {
   ExpectRoundTrip(HessianMode::kGaussNewton, ParseHessianMode);
   ExpectRoundTrip(EigenvalueMethod::kPowerIteration, ParseEigenvalueMethod);
   ExpectRoundTrip(EigenvalueStart::kRestarted, ParseEigenvalueStart);
-  ExpectRoundTrip(OptimizerKind::kAdamW, ParseOptimizerKind);
+  ExpectRoundTrip(OptimizerKind::kMuon, ParseOptimizerKind);
 }
 
 // Journals and dashboards rely on these.
@@ -62,6 +62,7 @@ TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(VerdictState::kUnclear), "unclear");
   EXPECT_EQ(ToString(AdviceAction::kStopDecay), "stop_decay");
   EXPECT_EQ(ToString(AveragingKind::kWindow), "window");
+  EXPECT_EQ(ToString(AveragingKind::kMerge), "merge");
   EXPECT_EQ(ToString(Event::Kind::kAlert), "alert");
   EXPECT_EQ(ToString(Event::Kind::kCooldown), "cooldown");
   EXPECT_EQ(ToString(Event::Kind::kMisuse), "misuse");

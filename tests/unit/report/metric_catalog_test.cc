@@ -177,7 +177,9 @@ TEST_F(MetricCatalogTest, ShowsTheMeasuredNumbers) {
   EXPECT_THAT(Collect("ptqwatch_tokens"), ElementsAre("=8200000"));
   EXPECT_THAT(Collect("ptqwatch_learning_rate"), ElementsAre("=0.0025"));
   EXPECT_THAT(Collect("ptqwatch_overhead_ratio"), ElementsAre("=0.004"));
-  EXPECT_THAT(Collect("ptqwatch_run_info"), ElementsAre("run-1,2,f00d,cpu,=1"));
+  EXPECT_THAT(Collect("ptqwatch_run_info"), ElementsAre("run-1,2,f00d,cpu,unknown,=1"));
+  run_.optimizer = OptimizerKind::kAdamW;
+  EXPECT_THAT(Collect("ptqwatch_run_info"), ElementsAre("run-1,2,f00d,cpu,adamw,=1"));
   EXPECT_THAT(Collect("ptqwatch_build_info"), ElementsAre(PTQWATCH_VERSION_STRING ",=1"));
   EXPECT_THAT(Collect("ptqwatch_dropped_reports_total"), ElementsAre("journal,queue_full,=4"));
   // The stall belongs to the training thread and has a histogram.
@@ -223,6 +225,8 @@ TEST_F(MetricCatalogTest, ShowsWhatAveragesWouldGive) {
   EXPECT_THAT(Collect("ptqwatch_averaged_loss_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_averaged_quantized_loss_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_averaged_snapshots"), ElementsAre("6,=4"));
+  report_.report.averaging[1].kind = AveragingKind::kMerge;
+  EXPECT_THAT(Collect("ptqwatch_averaged_snapshots"), ElementsAre("6_cosine,=4"));
 }
 
 TEST_F(MetricCatalogTest, ShowsAccuracyWhereItWasMeasured) {
@@ -294,6 +298,7 @@ TEST_F(MetricCatalogTest, ShowsTheNumbersBehindTheVerdict) {
   EXPECT_THAT(Collect("ptqwatch_verdict_sigmas"), ElementsAre("=9.5"));
   EXPECT_THAT(Collect("ptqwatch_verdict_alarm_sigmas"), ElementsAre("=3.5"));
   EXPECT_THAT(Collect("ptqwatch_verdict_onset_step"), ElementsAre("=14400"));
+  EXPECT_THAT(Collect("ptqwatch_loss_converged_step"), ElementsAre("=9600"));
   DecayOutlook other = report_.verdict.outlook[0];
   other.gain_kept_ratio = 0.9;  // of another group size: the labels cannot tell
   report_.verdict.outlook.push_back(other);

@@ -105,7 +105,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json& averaging = line.at("averaging").at(0);
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
-             "loss_stderr_nats probe_tokens quantization");
+             "loss_stderr_nats probe_tokens quantization shape");
   EXPECT_EQ(averaging.at("quantization").at(0).size(), 32u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "

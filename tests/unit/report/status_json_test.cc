@@ -21,7 +21,8 @@ RunStatus Sample() {
                 .run_dir = "/runs/1",
                 .parameters = 100,
                 .covered_parameters = 77,
-                .device = "cpu"};
+                .device = "cpu",
+                .optimizer = OptimizerKind::kMuon};
   sample.process_id = 4711;
   sample.host = "node-7";
   sample.time_unix_seconds = 1.7e9;

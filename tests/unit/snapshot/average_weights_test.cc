@@ -48,6 +48,25 @@ TEST(MeanOf, OfTheSameValuesIsThatValue) {
   }
 }
 
+TEST(WeightedSumOf, RoundsEveryProductInFloat64AndTheSumOnce) {
+  const std::vector<at::Tensor> values = {Values(1, at::kFloat), Values(2, at::kFloat),
+                                          Values(3, at::kFloat)};
+  const std::vector<at::Tensor> before = {values[0].clone(), values[1].clone(), values[2].clone()};
+  const std::vector<double> weights = {0.7, 0.1, 0.2};
+  const at::Tensor sum = WeightedSumOf(values, weights);
+  ASSERT_EQ(sum.scalar_type(), at::kFloat);
+  for (int64_t i = 0; i < sum.numel(); ++i) {
+    double expected = 0;
+    for (size_t j = 0; j < values.size(); ++j) {
+      // Volatile: a compiler may not make one operation of them.
+      const volatile double product = weights[j] * values[j].const_data_ptr<float>()[i];
+      expected += product;
+    }
+    EXPECT_EQ(sum.const_data_ptr<float>()[i], static_cast<float>(expected)) << i;
+  }
+  for (size_t j = 0; j < values.size(); ++j) EXPECT_TRUE(at::equal(values[j], before[j]));
+}
+
 TEST(AverageWeights, AveragesEachTensor) {
   const std::vector<std::vector<at::Tensor>> lists = {{at::full({2}, 1.0f), at::full({1}, 10.0)},
                                                       {at::full({2}, 2.0f), at::full({1}, 30.0)}};
@@ -55,6 +74,9 @@ TEST(AverageWeights, AveragesEachTensor) {
   ASSERT_EQ(means.size(), 2u);
   EXPECT_TRUE(at::equal(means[0], at::full({2}, 1.5f)));
   EXPECT_TRUE(at::equal(means[1], at::full({1}, 20.0)));
+  const std::vector<at::Tensor> sums = AverageWeights(lists, {0.25, 0.75});
+  EXPECT_TRUE(at::equal(sums[0], at::full({2}, 1.75f)));
+  EXPECT_TRUE(at::equal(sums[1], at::full({1}, 25.0)));
 }
 
 TEST(AddToExponential, BeginsWithTheFirstValueAndRoundsEveryProduct) {

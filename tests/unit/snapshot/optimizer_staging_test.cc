@@ -146,6 +146,11 @@ TEST_F(OptimizerStagingTest, NeedsNoMemoryForSgdOrWithoutAnOptimizer) {
   EXPECT_EQ(staging->bytes(), 0);
   EXPECT_EQ(staging->description(), "sgd");
   EXPECT_TRUE(Fill(*staging).view);
+  view.kind = OptimizerKind::kMuon;
+  staging = Create();
+  ASSERT_TRUE(staging.ok()) << staging.status();
+  EXPECT_EQ(staging->bytes(), 0);
+  EXPECT_EQ(staging->description(), "muon");
   passes = false;
   staging = Create();
   ASSERT_TRUE(staging.ok()) << staging.status();

@@ -22,6 +22,8 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "curvature  top eigenvalue 9.25 (residual 0.040), trace 368\u00b112, edge of stability 0.83 "
       "(adamw), of quantized_weights\n"
       "verdict    decay_degradation since step 14400: 3-bit GPTQ costs 0.208 nats\n"
+      "onsets     the rate began to fall at step 12801\n"
+      "           the loss stopped improving at step 9600\n"
       "severity   +0.109 nats (0.0800 to 0.140), 2.10 times the baseline (1.80 to 2.40)\n"
       "evidence   9.50 sigmas together; an alarm needs 3.50\n"
       "           loss_delta_gptq3 0.208, expected 0.0990, mean ratio 2.10, 8.50 sigmas\n"

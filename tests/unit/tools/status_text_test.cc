@@ -21,7 +21,8 @@ RunStatus Status() {
              .run_dir = "",
              .parameters = 4000,
              .covered_parameters = 3500,
-             .device = "cpu"};
+             .device = "cpu",
+             .optimizer = OptimizerKind::kAdamW};
   run.version = "0.1.0";
   run.subscribers = 1;
   MonitorStatus& status = run.monitor;
@@ -85,7 +86,7 @@ TEST(StatusBlock, HasALineForEachFact) {
       "step       16010, 41 s ago\n"
       "lr         3.33e-4, decay\n"
       "training   loss 1.6123 nats, 12345678 tokens\n"
-      "model      4000 parameters, 87.5% in quantized layers\n"
+      "model      4000 parameters, 87.5% in quantized layers, trained by adamw\n"
       "snapshots  12 taken, 2 skipped_busy, 1 skipped_paused\n"
       "reports    12, the newest has sequence 12; 0 failed measurements, 0 dropped by exporters\n"
       "cost       0.0312 s of training time, overhead not measured yet (0 comparisons), duty cycle "

@@ -73,6 +73,26 @@ Report WithAverage() {
   return report;
 }
 
+TEST(AveragingBlock, NamesTheBestOfSeveral) {
+  Report report = WithAverage();
+  AveragingReport merge = report.averaging[0];
+  merge.kind = AveragingKind::kMerge;
+  merge.shape = DecayShape::kOneMinusSqrt;
+  merge.snapshots = 3;
+  merge.loss_nats = 1.67;
+  merge.quantization[0].loss_nats = 1.70;
+  report.averaging[0].quantization[0].loss_nats = 1.71;
+  report.averaging.push_back(merge);
+  EXPECT_EQ(AveragingBlock(report, {}),
+            "average    of 6 snapshots: loss 1.6600, gptq3 E 4.00+-0.20%\n"
+            "           of 3 snapshots (weights of a one_minus_sqrt decay): loss 1.6700, gptq3 E "
+            "4.00+-0.20%\n"
+            "           least loss of 6 snapshots, with gptq3 of 3 snapshots (weights of a "
+            "one_minus_sqrt decay)\n");
+  report.averaging[0].loss_nats.reset();
+  EXPECT_THAT(AveragingBlock(report, {}), Not(HasSubstr("least")));
+}
+
 TEST(AveragingBlock, ShowsWhatTheAverageWouldGive) {
   Report report = WithAverage();
   EXPECT_EQ(AveragingBlock(report, {}),
@@ -84,6 +104,9 @@ TEST(AveragingBlock, ShowsWhatTheAverageWouldGive) {
   average.status = ProbeStatus::kFailed;
   average.status_detail = "boom";
   EXPECT_EQ(AveragingBlock(report, {}), "average    of 1 snapshot (decay 0.900): failed: boom\n");
+  average.kind = AveragingKind::kMerge;
+  average.shape.reset();
+  EXPECT_EQ(AveragingBlock(report, {}), "average    by merges: failed: boom\n");
   report.averaging.clear();
   EXPECT_EQ(AveragingBlock(report, {}), "");
 }

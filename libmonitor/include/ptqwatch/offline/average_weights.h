@@ -1,12 +1,14 @@
 #ifndef PTQWATCH_OFFLINE_AVERAGE_WEIGHTS_H_
 #define PTQWATCH_OFFLINE_AVERAGE_WEIGHTS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ptqwatch/config.h"
+#include "ptqwatch/predicted_end.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch {
@@ -15,6 +17,9 @@ struct CheckpointAverageOptions {
   /// 0: the mean. In (0, 1): m = decay m + (1 - decay) w in the order of the files, starting at the
   /// first one.
   double decay = 0;
+  /// The merge with the weights of AveragingKind::kMerge, in the order of the files. Not with
+  /// `decay`.
+  std::optional<DecayShape> shape = {};
 };
 
 /// Averages checkpoints tensor by tensor, such as the last ones of a run (LAWA, arXiv 2209.14981)
@@ -30,9 +35,9 @@ struct CheckpointAverageOptions {
 /// Cost: reads every file once. Memory: the result, and three float64 copies of the largest tensor
 /// plus one in its own type for each file.
 ///
-/// Errors: InvalidArgument for no files, a decay outside [0, 1), files that differ in a tensor's
-/// name, shape or dtype (naming the tensor and both files), and unsupported dtypes; errors of
-/// SafetensorsFile. Never throws.
+/// Errors: InvalidArgument for no files, a decay outside [0, 1) or with a shape, files that differ
+/// in a tensor's name, shape or dtype (naming the tensor and both files), and unsupported dtypes;
+/// errors of SafetensorsFile. Never throws.
 PTQWATCH_EXPORT absl::StatusOr<std::vector<NamedTensor>> AverageCheckpoints(
     absl::Span<const std::string> safetensors_paths, const CheckpointAverageOptions& options = {});
 

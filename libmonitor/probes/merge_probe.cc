@@ -1,0 +1,95 @@
+#include "probes/merge_probe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/core/grad_mode.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
+#include "probes/layer_costs.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// The share of one quantizer, from the cost of all of them beside one full-precision loss; `alone`
+// if there are none of them.
+ProbeCost CostOfMerge(const ProbeCost& quantization, size_t quantizers, double alone) {
+  const double n = static_cast<double>(quantizers);
+  return {.per_merge = true,
+          .fixed = quantizers > 0 ? quantization.fixed / n : alone,
+          .probe_batch = 2 * quantization.probe_batch / (n + 1),
+          .calibration_batch = quantization.calibration_batch};
+}
+
+}  // namespace
+
+MergeProbe::MergeProbe(ModelSession& session, const AveragingOptions& options,
+                       const QuantizationOptions& quantization, const ProbeCost& quantization_cost,
+                       size_t quantizers, const RecentWeights& recent)
+    : Probe({.name = kName,
+             .uses = {"quantization", "averaging"},
+             .uses_recent_weights = true,
+             .with_curvature = true}),
+      options_(options),
+      measurement_(session, quantization, recent),
+      recent_(recent),
+      cost_(CostOfMerge(quantization_cost, quantizers,
+                        CountLayerCosts(session.plan(), measurement_.specs(), 0).quantize)) {}
+
+ProbeNeeds MergeProbe::Needs(int64_t available) const {
+  if (!disabled().empty()) return {.text = StrCat("merges: off, ", disabled(), "\n")};
+  return {.text = StrCat("merges: ", most(), " weighted averages of the same snapshots, that ",
+                         "emulate decays; as many of them as there is time for\n"),
+          .bytes = measurement_.Bytes(available),
+          .seconds = cost_};
+}
+
+ProbeResult MergeProbe::NotMeasured(ProbeStatus status, std::string detail) const {
+  AveragingReport report;
+  report.kind = AveragingKind::kMerge;
+  report.window = options_.window;
+  report.status = status;
+  report.status_detail = detail;
+  ProbeResult result;
+  result.outcome = {std::string(kName), OutcomeOf(status), StrCat("merges: ", detail)};
+  result.value = AveragingResult{.averages = {std::move(report)}};
+  return result;
+}
+
+ProbeResult MergeProbe::Measure(const ProbeInput& input, const ExecutionContext& context) {
+  at::NoGradGuard no_grad;
+  Stopwatch watch(context.clock);
+  ProbeResult measured{.outcome = {std::string(kName)}};
+  // At other snapshots the merges are those of the report before.
+  if (!recent_.window().EndsAt(input.place.step)) return measured;
+  std::vector<Merge> merges = MergesOf(static_cast<int64_t>(recent_.window().size()));
+  if (merges.empty()) return measured;
+  const auto& plan = input.place.plan;
+  if (plan) merges.resize(std::min(merges.size(), static_cast<size_t>(plan->merges)));
+  if (merges.empty()) {
+    measured.value = NotMeasured(ProbeStatus::kDisabled, "the plan has no time for merges").value;
+    return measured;
+  }
+  AveragingResult result;
+  for (const Merge& merge : merges) {
+    const auto count = static_cast<size_t>(merge.snapshots);
+    AveragingReport report;
+    report.kind = AveragingKind::kMerge;
+    report.shape = merge.shape;
+    report.window = report.snapshots = merge.snapshots;
+    report.first_step = recent_.window().first_step(count);
+    measurement_.Measure(
+        [&] { return recent_.window().WeightedSum(MergeWeights(merge.shape, count)); }, input,
+        report, context);
+    if (OutcomeOf(report.status) != ProbeOutcome::Kind::kOk) {
+      measured.outcome = {std::string(kName), OutcomeOf(report.status),
+                          StrCat("merges: ", report.status_detail)};
+    }
+    result.averages.push_back(std::move(report));
+  }
+  measured.cost_seconds[std::string(kName)] = watch.Lap();
+  measured.value = std::move(result);
+  return measured;
+}
+
+}  // namespace ptqwatch::internal
