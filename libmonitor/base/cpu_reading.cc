@@ -79,4 +79,9 @@ std::optional<CpuReading> ReadCpu(const std::string& root) {
                     .throttled = ThrottledSeconds(root)};
 }
 
+double CpuSecondsOf(pid_t process) {
+  clockid_t clock = 0;
+  return process > 0 && clock_getcpuclockid(process, &clock) == 0 ? Seconds(clock) : 0;
+}
+
 }  // namespace ptqwatch::internal

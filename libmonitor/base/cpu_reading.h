@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_BASE_CPU_READING_H_
 #define PTQWATCH_BASE_CPU_READING_H_
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 
@@ -21,6 +23,10 @@ struct CpuReading {
 /// files of cgroups, if any. Returns nullopt if the system does not provide them. `root` is put in
 /// front of /proc and /sys, for tests. Costs about 0.1 ms.
 std::optional<CpuReading> ReadCpu(const std::string& root = "");
+
+/// CPU time of all threads of a process, in seconds. 0 if there is no such process, or `process` is
+/// not positive.
+double CpuSecondsOf(pid_t process);
 
 }  // namespace ptqwatch::internal
 

@@ -86,7 +86,7 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
     PTQWATCH_ASSIGN_OR_RETURN(
         server, internal::ServerKeeper::Start(
                     options, directory,
-                    {[this](const ServerStatus& status) { publisher().SetServer(status); },
+                    {[this](const ServerStatus& status, pid_t) { publisher().SetServer(status); },
                      [this](const absl::Status& failure, const std::string& message) {
                        OnServerChange(failure, message);
                      }},

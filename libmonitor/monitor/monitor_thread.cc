@@ -238,6 +238,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   NoteOutcomes(*analyzed, *measured);
   phases_.BeforeReport(AnnouncePhase());
   core_->publisher->Publish(analyzed);
+  core_->staging->Published();
   core_->board.OnReport(analyzed->report.sequence);
   NoteStandstill(*analyzed);
   alerts_.Note(*analyzed, [&](Severity severity, std::string message) {

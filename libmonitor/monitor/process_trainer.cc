@@ -3,7 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -17,11 +16,10 @@ namespace {
 
 // Copies tensors of any device to host memory, and waits until they are there: the other process
 // has no stream to order its reads with. From a GPU at the bus's speed if the memory is pinned.
-class ToHostStream final : public DeviceStream {
+class ToHostStream final : public CpuStream {
  public:
-  void Settle() override {}
   void Copy(const Tensors& destinations, const Tensors& sources) override {
-    if (sources[0].is_cpu()) return host_.Copy(destinations, sources);
+    if (sources[0].is_cpu()) return CpuStream::Copy(destinations, sources);
     at::NoGradGuard no_grad;
     for (size_t i = 0; i < sources.size(); ++i) {
       at::Tensor to = destinations[i];
@@ -31,24 +29,6 @@ class ToHostStream final : public DeviceStream {
     const c10::impl::VirtualGuardImpl runtime(device.type());
     runtime.synchronizeStream(runtime.getStream(device));
   }
-  bool CopyBeside(const Tensors& destinations, const Tensors& sources) override {
-    Copy(destinations, sources);
-    return false;
-  }
-  void Gate() override {}
-  void EnterMonitorThread() override {}
-  void WaitForCopy() override {}
-  void Drain() override {}
-  void FinishCopy() noexcept override {}
-  std::chrono::nanoseconds WorkTime(const Clock& clock) noexcept override {
-    return clock.ThreadCpu();
-  }
-  std::optional<int64_t> FreeBytes() override { return std::nullopt; }
-  std::optional<int64_t> FreeBytesForCopies() override { return std::nullopt; }
-  absl::Status Fault() noexcept override { return absl::OkStatus(); }
-
- private:
-  CpuStream host_;
 };
 
 }  // namespace
@@ -58,6 +38,10 @@ absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<ProcessTrainer>> {
     PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeTensorTable(subject->LiveTensors()));
     auto [layout, bytes] = LayoutOf(live);
+    OptimizerLayout optimizer;
+    if (options.curvature.enabled) {
+      PTQWATCH_ASSIGN_OR_RETURN(optimizer, SharedOptimizer::Place(*subject, live, bytes));
+    }
     PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory,
                               SharedMemory::Make(bytes, options.schedule.every));
     SharedSlot slot{.state = &memory.page().slot};
@@ -66,20 +50,32 @@ absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
     for (size_t i = 0; i < tensors.size(); ++i) {
       slot.tensors[static_cast<size_t>(live.index[i])] = std::move(tensors[i].tensor);
     }
-    std::unique_ptr<ProcessTrainer> trainer(new ProcessTrainer(
-        std::move(subject), options, std::move(memory), std::move(layout), bytes));
+    std::unique_ptr<ProcessTrainer> trainer(
+        new ProcessTrainer(std::move(subject), options, std::move(memory), std::move(layout),
+                           std::move(optimizer), bytes));
     if (trainer->wake_ < 0) return absl::ResourceExhaustedError("no descriptor is left");
-    trainer->core_.staging = std::make_unique<Staging>(live, std::make_shared<ToHostStream>(),
-                                                       OptimizerStaging(), false, std::move(slot));
+    const auto stream = std::make_shared<ToHostStream>();
+    OptimizerStaging moments;
+    if (trainer->optimizer_) {
+      SharedOptimizer& shared = *trainer->optimizer_;
+      PTQWATCH_ASSIGN_OR_RETURN(moments,
+                                shared.MakeStaging(*trainer->core_.subject, live, *stream));
+      slot.send = [&shared](const OptimizerState& state) { shared.Write(state); };
+    }
+    trainer->core_.staging =
+        std::make_unique<Staging>(live, stream, std::move(moments), false, std::move(slot));
     return trainer;
   });
 }
 
 ProcessTrainer::ProcessTrainer(std::unique_ptr<Subject> subject, const MonitorOptions& options,
-                               SharedMemory memory, std::vector<SharedTensor> layout, int64_t bytes)
+                               SharedMemory memory, std::vector<SharedTensor> layout,
+                               OptimizerLayout optimizer, int64_t bytes)
     : memory_(std::move(memory)),
       page_(memory_.page()),
       layout_(std::move(layout)),
+      optimizer_layout_(std::move(optimizer)),
+      optimizer_(SharedOptimizer::In(memory_, optimizer_layout_)),
       bytes_(bytes),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       core_(options, std::move(subject), &page_.switches) {
@@ -132,7 +128,10 @@ void ProcessTrainer::Step(const StepInfo& info) noexcept {
   record = {info, side_->OnStep(info)};
   record.outcome.ignored = std::exchange(ignored_, 0);
   const bool taken = record.outcome.result == SnapshotResult::kTaken;
-  if (taken) page_.sent = record;
+  if (taken) {
+    page_.sent = record;
+    page_.sent_number = page_.slot.taken.load();
+  }
   unsent_.reset();
   page_.written.store(written + 1, std::memory_order_release);
   const uint64_t used = written + 1 - page_.read.load(std::memory_order_relaxed);
@@ -144,8 +143,11 @@ void ProcessTrainer::ServeFinish() noexcept {
   if (unsent_ && HasRoom()) Step(StepInfo(*unsent_));
   const int64_t asked = page_.asked.load(std::memory_order_acquire);
   if (asked != page_.answered.load(std::memory_order_relaxed)) {
-    page_.sent.outcome.result.reset();
     const FillOutcome outcome = side_ && side_->last_step() ? side_->TakeLast() : FillOutcome();
+    if (outcome.result == SnapshotResult::kTaken) {
+      page_.sent.outcome.result.reset();
+      page_.sent_number = page_.slot.taken.load();
+    }
     page_.result.store(outcome.result, std::memory_order_relaxed);
     page_.stall_seconds.store(outcome.stall_seconds, std::memory_order_relaxed);
     page_.answered.store(asked, std::memory_order_release);

@@ -13,6 +13,7 @@
 #include "base/process_end.h"
 #include "monitor/run_core.h"
 #include "monitor/shared_memory.h"
+#include "monitor/shared_optimizer.h"
 #include "monitor/trainer_side.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/step_info.h"
@@ -25,10 +26,11 @@ namespace ptqwatch::internal {
 /// fork() it does nothing.
 class ProcessTrainer {
  public:
-  /// Copies the live tensors of `subject` into new shared memory; only Subject::LiveTensors is
-  /// called. Tensors on a GPU are copied to host memory. Of the options, `schedule`,
+  /// Copies the live tensors of `subject` into new shared memory and, if curvature is measured, the
+  /// optimizer's second moments; only Subject::LiveTensors and Subject::Optimizer are called.
+  /// Tensors on a GPU are copied to host memory. Of the options, `schedule`, `curvature.enabled`,
   /// `max_overhead`, `duty_cycle` and `clock` are used. Errors: FailedPrecondition for tensors that
-  /// cannot be watched; ResourceExhausted if memory is short.
+  /// cannot be watched; those of OptimizerStaging::Create; ResourceExhausted if memory is short.
   static absl::StatusOr<std::unique_ptr<ProcessTrainer>> Create(std::unique_ptr<Subject> subject,
                                                                 const MonitorOptions& options);
   ~ProcessTrainer();
@@ -46,6 +48,7 @@ class ProcessTrainer {
   void WorkerEnded() noexcept;
 
   const std::vector<SharedTensor>& layout() const { return layout_; }
+  const OptimizerLayout& optimizer() const { return optimizer_layout_; }
   int64_t bytes() const { return bytes_; }
   SharedPage& page() const { return page_; }
   /// The descriptor of the memory.
@@ -54,10 +57,15 @@ class ProcessTrainer {
   int wake() const { return wake_; }
   std::optional<int64_t> last_step() const;
   int64_t ignored() const { return ignored_total_.load(std::memory_order_relaxed); }
+  /// Snapshots that ended with a worker and are not measured. 0 in a child of fork(), as alarms().
+  int64_t lost() const { return process_.here() ? page_.lost.load() : 0; }
+  /// Alarms that workers have sent so far.
+  int64_t alarms() const { return process_.here() ? page_.alarms.load() : 0; }
 
  private:
   ProcessTrainer(std::unique_ptr<Subject> subject, const MonitorOptions& options,
-                 SharedMemory memory, std::vector<SharedTensor> layout, int64_t bytes);
+                 SharedMemory memory, std::vector<SharedTensor> layout, OptimizerLayout optimizer,
+                 int64_t bytes);
   void Step(const StepInfo& info) noexcept;
   bool HasRoom() const noexcept;
   void WakeWorker() noexcept;
@@ -66,6 +74,8 @@ class ProcessTrainer {
   const SharedMemory memory_;
   SharedPage& page_;
   const std::vector<SharedTensor> layout_;
+  const OptimizerLayout optimizer_layout_;
+  std::optional<SharedOptimizer> optimizer_;
   const int64_t bytes_;
   const int wake_;
   RunCore core_;

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cpu_reading.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -37,7 +38,11 @@ void RunningMonitor::Connect(const RemoteTrainer& remote, const LrTracker& lr) {
              core_->publisher->PublishEvent(
                  {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
            },
-       .set_server = [this](const ServerStatus& server) { core_->publisher->SetServer(server); },
+       .set_server =
+           [this](const ServerStatus& server, pid_t process) {
+             core_->publisher->SetServer(server);
+             WatchServer([process] { return CpuSecondsOf(process); });
+           },
        .lr = lr});
 }
 

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cpu_reading.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -116,7 +116,7 @@ void ServerKeeper::Shared::Set(ServerState state, absl::Status failure, const Se
     } else if (state == ServerState::kFailed) {
       announce = !std::exchange(announced_failure, true);
     }
-    if (listener.on_status) listener.on_status(status);
+    if (listener.on_status) listener.on_status(status, process);
     changed.SignalAll();
   }
   if (!announce) return;
@@ -237,14 +237,7 @@ ServerStatus ServerKeeper::status() const {
 }
 
 std::function<double()> ServerKeeper::CpuSeconds() const {
-  return [shared = shared_] {
-    clockid_t clock = 0;
-    timespec time{};
-    const pid_t process = shared->process;
-    if (process == 0 || clock_getcpuclockid(process, &clock) != 0) return 0.0;
-    clock_gettime(clock, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
+  return [shared = shared_] { return CpuSecondsOf(shared->process); };
 }
 
 void ServerKeeper::Stop(milliseconds deadline) {

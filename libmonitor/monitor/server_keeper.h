@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_MONITOR_SERVER_KEEPER_H_
 #define PTQWATCH_MONITOR_SERVER_KEEPER_H_
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -25,9 +27,9 @@ class ServerKeeper {
  public:
   /// Called on the keeper's thread.
   struct Listener {
-    /// Gets every change before WaitForHello and status() return it. Must not take a lock that is
-    /// held for long.
-    std::function<void(const ServerStatus&)> on_status;
+    /// Gets every change before WaitForHello and status() return it, and the server's process, 0
+    /// unless it serves. Must not take a lock that is held for long.
+    std::function<void(const ServerStatus&, pid_t process)> on_status;
     /// Gets an error if the server cannot be started, and OK when one that had failed or ended
     /// serves again.
     std::function<void(const absl::Status& failure, const std::string& message)> on_change;

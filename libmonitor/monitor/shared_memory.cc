@@ -30,12 +30,15 @@ absl::Status MemoryError(const char* call, int64_t bytes) {
 
 }  // namespace
 
+int64_t Reserve(int64_t bytes, int64_t& end) {
+  return std::exchange(end, end + Aligned(bytes, kAlignment));
+}
+
 std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live) {
   std::vector<int64_t> offsets;
   int64_t end = kFirstTensor;
   for (const TensorEntry& entry : live.entries) {
-    offsets.push_back(end);
-    end += Aligned(static_cast<int64_t>(entry.tensor.nbytes()), kAlignment);
+    offsets.push_back(Reserve(static_cast<int64_t>(entry.tensor.nbytes()), end));
   }
   std::vector<SharedTensor> layout;
   for (size_t i = 0; i < live.names.size(); ++i) {
@@ -94,10 +97,12 @@ SharedMemory::~SharedMemory() {
 std::vector<NamedTensor> SharedMemory::Tensors(const std::vector<SharedTensor>& layout) const {
   std::vector<NamedTensor> tensors;
   for (const SharedTensor& tensor : layout) {
-    tensors.push_back({tensor.name,
-                       at::from_blob(static_cast<char*>(memory_) + tensor.offset, tensor.sizes,
-                                     at::TensorOptions().dtype(tensor.dtype)),
-                       tensor.is_parameter});
+    at::Tensor shared;
+    if (tensor.offset != 0) {
+      shared = at::from_blob(At(tensor.offset), tensor.sizes,
+                             at::TensorOptions().dtype(tensor.dtype));
+    }
+    tensors.push_back({tensor.name, std::move(shared), tensor.is_parameter});
   }
   return tensors;
 }

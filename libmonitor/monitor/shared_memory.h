@@ -24,6 +24,9 @@ struct SharedTensor {
   int64_t offset = 0;  ///< from the start of the memory; equal for tied tensors
 };
 
+/// Reserves `bytes` behind `end`, which becomes their end, and returns their offset.
+int64_t Reserve(int64_t bytes, int64_t& end);
+
 /// The layout of a model's tensors, one for each listed tensor, and the bytes that it ends at.
 std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live);
 
@@ -42,7 +45,8 @@ class SharedMemory {
 
   int file() const { return file_; }
   SharedPage& page() const { return *static_cast<SharedPage*>(memory_); }
-  /// The tensors, which must not be used after this object.
+  void* At(int64_t offset) const { return static_cast<char*>(memory_) + offset; }
+  /// The tensors, which must not be used after this object; undefined for offset 0.
   std::vector<NamedTensor> Tensors(const std::vector<SharedTensor>& layout) const;
 
  private:

@@ -29,14 +29,20 @@ struct StepRecord {
 struct SharedPage {
   /// A power of two.
   static constexpr uint64_t kRecords = 8192;
-  static constexpr uint64_t kVersion = 0x70747177'00000001;
+  static constexpr uint64_t kVersion = 0x70747177'00000002;
 
   explicit SharedPage(int64_t every) : switches(every) {}
 
   uint64_t version = kVersion;
   TrainerSwitches switches;  ///< the worker writes, the trainer reads
-  std::atomic<SlotState> slot{SlotState::kFree};
-  StepRecord sent;  ///< of the snapshot in the slot; valid unless the slot is free
+  SharedSlotState slot;
+  StepRecord sent;  ///< of snapshot `sent_number`; without a result if finish() has taken it
+  std::atomic<int64_t> sent_number{0};
+  /// The workers': the snapshot that was begun a second time, after a worker had ended.
+  std::atomic<int64_t> again{0};
+  std::atomic<int64_t> lost{0};  ///< snapshots that ended with a worker, and are not measured
+  /// Alarms that the worker has sent to the trainer.
+  std::atomic<int64_t> alarms{0};
 
   /// The learning rate's state that an earlier attempt left. The worker writes it once, before
   /// `lr_known`.

@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_MONITOR_SHARED_SERVER_H_
 #define PTQWATCH_MONITOR_SHARED_SERVER_H_
 
+#include <sys/types.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,6 +22,7 @@ class SharedServer {
  public:
   struct News {
     ServerStatus status = {};
+    pid_t process = 0;         ///< of the server; 0 unless it serves
     std::string message = {};  ///< to announce; may be empty
     bool failed = false;       ///< whether `message` is about a failure
   };
@@ -27,6 +30,7 @@ class SharedServer {
   void Write(const News& news) noexcept {
     version_.fetch_add(1, std::memory_order_acq_rel);  // odd: being written
     state_ = news.status.state;
+    process_ = news.process;
     restarts_ = news.status.restarts;
     failed_ = news.failed;
     Put(news.status.metrics, metrics_);
@@ -45,6 +49,7 @@ class SharedServer {
                          .grpc = grpc_.data(),
                          .restarts = restarts_,
                          .reason = reason_.data()},
+              .process = process_,
               .message = message_.data(),
               .failed = failed_};
     if (version_.load(std::memory_order_acquire) != before) return std::nullopt;
@@ -63,6 +68,7 @@ class SharedServer {
 
   std::atomic<uint64_t> version_{0};
   ServerState state_ = ServerState::kNone;
+  pid_t process_ = 0;
   int64_t restarts_ = 0;
   bool failed_ = false;
   Text metrics_{};

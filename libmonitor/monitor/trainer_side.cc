@@ -119,7 +119,8 @@ void TrainerSide::Replay(const StepInfo& info, const StepOutcome& outcome) noexc
     const bool taken = *outcome.result == SnapshotResult::kTaken;
     // The slot does not hold a snapshot that was lost with an earlier process of the monitor.
     if (!taken ||
-        core_.staging->Accept(Header(outcome.trigger, outcome.additional, outcome.unix_seconds),
+        core_.staging->Accept(*core_.subject,
+                              Header(outcome.trigger, outcome.additional, outcome.unix_seconds),
                               outcome.stall_seconds)) {
       Note(FillOutcome::NotTaken(*outcome.result, outcome.stall_seconds, ""));
     }

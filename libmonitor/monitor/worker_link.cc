@@ -27,10 +27,16 @@ constexpr std::chrono::seconds kLongestCopy{60};
 class RemoteSubject final : public Subject {
  public:
   RemoteSubject(std::unique_ptr<Subject> model, std::vector<NamedTensor> live,
-                const RemoteTrainer* remote)
-      : model_(std::move(model)), live_(std::move(live)), remote_(remote) {}
+                const SharedOptimizer* optimizer, const RemoteTrainer* remote)
+      : model_(std::move(model)),
+        live_(std::move(live)),
+        optimizer_(optimizer),
+        remote_(remote) {}
 
   std::vector<NamedTensor> LiveTensors() const override { return live_; }
+  std::optional<OptimizerView> Optimizer() const override {
+    return optimizer_ == nullptr ? model_->Optimizer() : optimizer_->Read();
+  }
   absl::Status BuildReplica() override { return model_->BuildReplica(); }
   std::vector<NamedTensor> ReplicaTensors() const override { return model_->ReplicaTensors(); }
   LossValues ReplicaLosses(const Batch& batch) override { return model_->ReplicaLosses(batch); }
@@ -45,6 +51,7 @@ class RemoteSubject final : public Subject {
  private:
   const std::unique_ptr<Subject> model_;
   const std::vector<NamedTensor> live_;
+  const SharedOptimizer* const optimizer_;  // null: no more than its name is known
   const RemoteTrainer* const remote_;
 };
 
@@ -59,14 +66,13 @@ WorkerLink::WorkerLink(const Options& options, SharedMemory memory)
     : options_(options),
       memory_(std::move(memory)),
       page_(memory_.page()),
+      optimizer_(SharedOptimizer::In(memory_, options.optimizer)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   remote_ = {.process = options.process,
              .switches = &page_.switches,
              .slot = &page_.slot,
              .take_last = [this] { return TakeLast(); },
              .connect = [this](RemoteTrainer::Monitor made) { Connect(std::move(made)); }};
-  SlotState loading = SlotState::kLoading;
-  page_.slot.compare_exchange_strong(loading, SlotState::kFree);
 }
 
 WorkerLink::~WorkerLink() {
@@ -77,7 +83,7 @@ WorkerLink::~WorkerLink() {
 
 std::unique_ptr<Subject> WorkerLink::Subjected(std::unique_ptr<Subject> model) {
   return std::make_unique<RemoteSubject>(std::move(model), memory_.Tensors(options_.layout),
-                                         &remote_);
+                                         optimizer_ ? &*optimizer_ : nullptr, &remote_);
 }
 
 void WorkerLink::Connect(RemoteTrainer::Monitor monitor) {
@@ -88,24 +94,51 @@ void WorkerLink::Connect(RemoteTrainer::Monitor monitor) {
   if (!options_.replaces.empty()) {
     monitor.announce(Event::Kind::kWorkerFailed, Severity::kError, options_.replaces);
   }
-  // A snapshot that an earlier worker knew of, and had not begun to load.
-  SlotState filled = SlotState::kFilled;
-  if (page_.slot.compare_exchange_strong(filled, SlotState::kSent)) {
-    if (page_.sent.outcome.result) {
-      monitor.replay(page_.sent.info, page_.sent.outcome);
-    } else {
-      page_.slot = SlotState::kFree;
-    }
-  }
+  TakeOver(monitor);
   page_.switches.idle = false;
   MutexLock lock(mutex_);
   monitor_ = std::make_shared<const RemoteTrainer::Monitor>(std::move(monitor));
 }
 
+bool WorkerLink::TakenIsUnread() const {
+  const uint64_t written = page_.written.load(std::memory_order_acquire);
+  for (uint64_t i = page_.read.load(std::memory_order_relaxed); i < written; ++i) {
+    const StepRecord& record = page_.records[i % SharedPage::kRecords];
+    if (record.outcome.result == SnapshotResult::kTaken) return true;
+  }
+  return false;
+}
+
+void WorkerLink::TakeOver(const RemoteTrainer::Monitor& monitor) {
+  SharedSlotState& slot = page_.slot;
+  const int64_t newest = slot.taken.load(std::memory_order_acquire);
+  const int64_t begun = slot.begun.load();
+  const bool unfinished = begun != slot.done.load();
+  // A snapshot that ends every worker is not tried a third time.
+  const bool again = unfinished && begun == newest && page_.again.exchange(begun) != begun;
+  if (unfinished && !again) {
+    page_.lost.fetch_add(1, std::memory_order_relaxed);
+    slot.done = begun;
+  }
+  SlotState state = slot.slot.load();
+  // The trainer fills it, or has, and its step says so.
+  if (state == SlotState::kPending || (state == SlotState::kSent && TakenIsUnread())) return;
+  if (page_.sent_number.load() != newest) return;
+  const bool waits = state != SlotState::kFree && begun != newest;
+  if (!again && !waits) {
+    if (state != SlotState::kFree) slot.slot = SlotState::kFree;
+    return;
+  }
+  // Fails if the trainer fills it now.
+  if (!slot.slot.compare_exchange_strong(state, SlotState::kSent)) return;
+  if (page_.sent.outcome.result) return monitor.replay(page_.sent.info, page_.sent.outcome);
+  slot.slot = SlotState::kFree;  // finish() asks for it again
+}
+
 void WorkerLink::PassOnServer(const RemoteTrainer::Monitor& monitor) {
   const std::optional<SharedServer::News> news = page_.server.Read(server_seen_);
   if (!news) return;
-  monitor.set_server(news->status);
+  monitor.set_server(news->status, news->process);
   if (news->message.empty()) return;
   monitor.announce(Event::Kind::kServerFailed, news->failed ? Severity::kError : Severity::kInfo,
                    news->message);

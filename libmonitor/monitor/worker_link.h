@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "monitor/shared_memory.h"
+#include "monitor/shared_optimizer.h"
 #include "ptqwatch/subject.h"
 #include "trainer/remote_trainer.h"
 
@@ -30,13 +31,14 @@ class WorkerLink {
     pid_t process = 0;
     int64_t bytes = 0;
     std::vector<SharedTensor> layout = {};
+    OptimizerLayout optimizer = {};
     /// Why an earlier worker ended; empty: this is the first. Announced in the journal.
     std::string replaces = {};
     /// A worker whose losses closure gives no sign of life for this long ends, so that another one
     /// can take its place.
     std::chrono::milliseconds longest_silence{0};
   };
-  /// Takes the descriptors. A snapshot that an earlier worker was loading is given up.
+  /// Takes the descriptors.
   static absl::StatusOr<std::unique_ptr<WorkerLink>> Open(const Options& options);
   ~WorkerLink();
 
@@ -53,6 +55,8 @@ class WorkerLink {
   End Run();
   /// Any thread: there will be no monitor, because it is inert. Steps are dropped.
   void Drop() { drop_ = true; }
+  /// Any thread: the worker has sent an alarm to the trainer.
+  void CountAlarm() { page_.alarms.fetch_add(1, std::memory_order_release); }
   /// Any thread: makes Run return.
   void Stop();
 
@@ -63,6 +67,11 @@ class WorkerLink {
  private:
   WorkerLink(const Options& options, SharedMemory memory);
   void Connect(RemoteTrainer::Monitor monitor);
+  // Measures the snapshots of an earlier worker. One that it had begun is measured once more, unless
+  // the slot has another one by now.
+  void TakeOver(const RemoteTrainer::Monitor& monitor);
+  // Whether a step that is not passed on yet has filled the slot.
+  bool TakenIsUnread() const;
   // Passes on one step. False if there is none.
   bool PassOn(const RemoteTrainer::Monitor* monitor);
   void PassOnServer(const RemoteTrainer::Monitor& monitor);
@@ -73,6 +82,7 @@ class WorkerLink {
   const Options options_;
   const SharedMemory memory_;
   SharedPage& page_;
+  const std::optional<SharedOptimizer> optimizer_;
   RemoteTrainer remote_;
   const int stop_;
   std::atomic<bool> stopped_{false};

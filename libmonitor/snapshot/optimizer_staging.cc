@@ -47,7 +47,8 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
                                                           const TensorTable& live,
                                                           const std::vector<int>& entries,
                                                           std::shared_ptr<ByteBudget> bytes,
-                                                          std::shared_ptr<ByteBudget> copies) {
+                                                          std::shared_ptr<ByteBudget> copies,
+                                                          const MakeBuffer& make) {
   at::NoGradGuard no_grad;
   OptimizerStaging staging;
   staging.held_ = std::make_unique<Reservation>(std::move(bytes));
@@ -79,7 +80,8 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject
     absl::Status fits = staging.held_->Take(size, kWhat);
     if (fits.ok()) fits = staging.copied_->Take(size, kWhat);
     if (!fits.ok()) return staging.LeaveOut(fits);
-    parameter.buffer = at::zeros(parameter.sizes, like.options().requires_grad(false));
+    parameter.buffer =
+        make ? make(entry, like) : at::zeros(parameter.sizes, like.options().requires_grad(false));
     elements += parameter.buffer.numel();
     staging.bytes_ += static_cast<int64_t>(parameter.buffer.nbytes());
   }

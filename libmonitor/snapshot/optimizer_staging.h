@@ -2,6 +2,7 @@
 #define PTQWATCH_SNAPSHOT_OPTIMIZER_STAGING_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +24,9 @@ namespace ptqwatch::internal {
 /// snapshot only its OptimizerState. Used on the trainer's thread.
 class OptimizerStaging {
  public:
+  /// Makes the buffer of an entry's second moment, with the sizes and the dtype of `like`.
+  using MakeBuffer = std::function<at::Tensor(size_t entry, const at::Tensor& like)>;
+
   /// A staging area that copies nothing.
   OptimizerStaging() = default;
   /// Asks `subject` for its optimizer. For Adam and AdamW, allocates buffers for the second moments
@@ -30,11 +34,13 @@ class OptimizerStaging {
   /// moment of another shape or device, or a momentum, beta or epsilon out of range;
   /// FailedPrecondition, with the message, if the subject throws. If `bytes` has no room for the
   /// buffers, or `copies` none for a copy of them on the measuring device, the moments are left
-  /// out; description() and OptimizerState::problem then say so. Null means no limit.
+  /// out; description() and OptimizerState::problem then say so. Null means no limit. Without
+  /// `make`, buffers are on the parameters' devices.
   static absl::StatusOr<OptimizerStaging> Create(const Subject& subject, const TensorTable& live,
                                                  const std::vector<int>& entries,
                                                  std::shared_ptr<ByteBudget> bytes = nullptr,
-                                                 std::shared_ptr<ByteBudget> copies = nullptr);
+                                                 std::shared_ptr<ByteBudget> copies = nullptr,
+                                                 const MakeBuffer& make = nullptr);
 
   /// Copies the current optimizer state into `state`. Allocates no tensor.
   void Fill(const Subject& subject, DeviceStream& stream, OptimizerState& state) noexcept;

@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <functional>
 #include <string>
 
@@ -34,14 +33,15 @@ struct RemoteTrainer {
     /// Seconds since a measurement in progress last gave a sign of life; 0 without a measurement.
     std::function<double()> silence;
     std::function<void(Event::Kind kind, Severity severity, std::string message)> announce;
-    std::function<void(const ServerStatus& server)> set_server;
+    /// Its CPU time is charged to the monitor's budget. `process` 0: it does not serve.
+    std::function<void(const ServerStatus& server, pid_t process)> set_server;
     /// The learning rate's state that an earlier attempt left.
     LrTracker lr;
   };
 
   pid_t process = 0;
   TrainerSwitches* switches = nullptr;     ///< in shared memory
-  std::atomic<SlotState>* slot = nullptr;  ///< in shared memory; the live tensors are the slot
+  SharedSlotState* slot = nullptr;         ///< in shared memory; the live tensors are the slot's
   std::function<FillOutcome()> take_last;  ///< makes the trainer fill the slot, and waits for it
   std::function<void(Monitor)> connect;    ///< called once, when the monitor has started
 };

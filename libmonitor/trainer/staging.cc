@@ -41,7 +41,7 @@ FillOutcome FillOutcome::NotTaken(SnapshotResult result, double stall_seconds,
 Staging::Staging(const TensorTable& live, std::shared_ptr<DeviceStream> stream,
                  OptimizerStaging optimizer, bool beside, SharedSlot shared)
     : shared_(std::move(shared)),
-      state_(shared_.state != nullptr ? *shared_.state : own_state_),
+      state_(shared_.state != nullptr ? shared_.state->slot : own_state_),
       index_(live.index),
       beside_(beside && shared_.state == nullptr),
       stream_(std::move(stream)),
@@ -127,6 +127,7 @@ absl::StatusOr<bool> Staging::CopyLiveState(const Subject& subject, bool beside)
   PTQWATCH_RETURN_IF_ERROR(Match(subject.LiveTensors()));
   PTQWATCH_ASSIGN_OR_RETURN(const bool pending, CopyTensors(beside));
   optimizer_.Fill(subject, *stream_, slot_.optimizer);
+  if (shared_.send) shared_.send(slot_.optimizer);
   if (pending) std::move(forget).Cancel();
   return pending;
 }
@@ -136,20 +137,25 @@ FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& heade
   FillOutcome outcome;
   if (shared_.fill) {
     outcome = shared_.fill();
-    if (outcome.result == SnapshotResult::kTaken && !Accept(header, outcome.stall_seconds)) {
+    if (outcome.result == SnapshotResult::kTaken &&
+        !Accept(subject, header, outcome.stall_seconds)) {
       outcome.result = SnapshotResult::kSkippedBusy;
     }
     return outcome;
   }
-  if (!free()) {
+  // From here on, another process leaves the slot's tensors alone.
+  SlotState expected = SlotState::kFree;
+  if (!state_.compare_exchange_strong(expected, SlotState::kPending, std::memory_order_acquire)) {
     outcome.result = SnapshotResult::kSkippedBusy;
     return outcome;
   }
+  if (shared_.state != nullptr) shared_.state->taken.fetch_add(1, std::memory_order_relaxed);
   const auto begin = clock.Monotonic();
   const absl::StatusOr<bool> copied =
       Guard([&] { return CopyLiveState(subject, beside_ && !last); });
   outcome.stall_seconds = std::chrono::duration<double>(clock.Monotonic() - begin).count();
   if (!copied.ok()) {
+    state_.store(SlotState::kFree, std::memory_order_release);
     // Only Match returns FailedPrecondition.
     return FillOutcome::NotTaken(absl::IsFailedPrecondition(copied.status())
                                      ? SnapshotResult::kSkippedMismatch
@@ -159,14 +165,17 @@ FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& heade
   slot_.header = header;
   slot_.stall_seconds = outcome.stall_seconds;
   outcome.pending = *copied;
-  const SlotState filled = shared_.state != nullptr ? SlotState::kSent : SlotState::kFilled;
-  state_.store(outcome.pending ? SlotState::kPending : filled, std::memory_order_release);
   outcome.result = SnapshotResult::kTaken;
+  if (outcome.pending) return outcome;
+  state_.store(shared_.state != nullptr ? SlotState::kSent : SlotState::kFilled,
+               std::memory_order_release);
   return outcome;
 }
 
-bool Staging::Accept(const SnapshotHeader& header, double stall_seconds) noexcept {
+bool Staging::Accept(const Subject& subject, const SnapshotHeader& header,
+                     double stall_seconds) noexcept {
   if (state_.load(std::memory_order_acquire) != SlotState::kSent) return false;
+  optimizer_.Fill(subject, *stream_, slot_.optimizer);
   slot_.header = header;
   slot_.stall_seconds = stall_seconds;
   state_.store(SlotState::kFilled, std::memory_order_release);
@@ -194,10 +203,17 @@ void Staging::Discard() noexcept {
 }
 
 const Snapshot* Staging::BeginLoading() noexcept {
+  if (!filled()) return nullptr;
+  // First, so that a snapshot that ends this process is known to have been begun.
+  if (shared_.state != nullptr) shared_.state->begun = shared_.state->taken.load();
   SlotState filled = SlotState::kFilled;
   return state_.compare_exchange_strong(filled, SlotState::kLoading, std::memory_order_acquire)
              ? &slot_
              : nullptr;
+}
+
+void Staging::Published() noexcept {
+  if (shared_.state != nullptr) shared_.state->done = shared_.state->begun.load();
 }
 
 }  // namespace ptqwatch::internal

@@ -2,6 +2,7 @@
 #define PTQWATCH_TRAINER_STAGING_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,25 +34,35 @@ struct FillOutcome {
 
 enum class SlotState : int {
   kFree,
-  kPending,  ///< a copy beside training is not finished
+  kPending,  ///< a copy is not finished
   kSent,     ///< filled by another process, which has not said yet by which step
   kFilled,
   kLoading,
 };
 
+/// The state of a slot in memory that two processes share. Attempts are counted from 1.
+struct SharedSlotState {
+  std::atomic<SlotState> slot{SlotState::kFree};
+  std::atomic<int64_t> taken{0};  ///< the newest attempt to fill the slot; its tensors are there
+  std::atomic<int64_t> begun{0};  ///< the newest one that a monitor has begun to load
+  std::atomic<int64_t> done{0};   ///< the newest one whose report is published
+};
+
 /// A slot in memory that two processes share. The trainer's process fills it, and the monitor's
 /// process takes the snapshots from it.
 struct SharedSlot {
-  std::atomic<SlotState>* state = nullptr;  ///< null: the slot is not shared
-  std::vector<at::Tensor> tensors = {};     ///< one for each entry of the table, contiguous
+  SharedSlotState* state = nullptr;      ///< null: the slot is not shared
+  std::vector<at::Tensor> tensors = {};  ///< one for each entry of the table, contiguous
+  /// Trainer's process: called with the optimizer of each snapshot, before the slot is Sent.
+  std::function<void(const OptimizerState&)> send = {};
   /// Monitor's process: makes the trainer's process fill the slot, and waits for it.
   std::function<FillOutcome()> fill = {};
 };
 
 /// One slot between the trainer's thread and the monitor thread: Free -> Filled -> Loading -> Free.
 /// The trainer's thread fills it and the monitor thread empties it. Neither waits for the other.
-/// A copy beside training is Pending between Free and Filled. A shared slot is Sent between Free
-/// and Filled.
+/// It is Pending between Free and Filled while it is filled, and while a copy is made beside
+/// training. A shared slot is Sent between Pending and Filled.
 class Staging {
  public:
   /// Allocates and touches the buffers. Later snapshots must match `live`. With `beside`,
@@ -77,8 +88,8 @@ class Staging {
                       bool last = false) noexcept;
 
   /// Monitor's process: says which snapshot the trainer's process has filled a shared slot with.
-  /// False if the slot holds none.
-  bool Accept(const SnapshotHeader& header, double stall_seconds) noexcept;
+  /// `subject` has the optimizer as it was then. False if the slot holds none.
+  bool Accept(const Subject& subject, const SnapshotHeader& header, double stall_seconds) noexcept;
 
   /// Trainer's thread. Whether a copy is pending.
   bool pending() const noexcept {
@@ -94,6 +105,9 @@ class Staging {
   const Snapshot* BeginLoading() noexcept;
   /// Monitor thread. REQUIRES: BeginLoading returned a snapshot, which is no longer used.
   void Release() noexcept { state_.store(SlotState::kFree, std::memory_order_release); }
+  /// Monitor thread. Call it when the report of the snapshot that was loaded last is published. In
+  /// a process that ends before, a shared slot's snapshot counts as not measured.
+  void Published() noexcept;
 
   int64_t bytes() const { return bytes_; }  ///< without the optimizer's
   const OptimizerStaging& optimizer() const { return optimizer_; }

@@ -1,4 +1,4 @@
-"""What a worker needs to make the model and call its losses function, as bytes.
+"""What a worker needs to make the model and call its functions, as bytes.
 
 Functions and classes go by the name under which they can be imported. Those of the trainer's main script are found by importing
 that script in the worker, as multiprocessing does, so its training loop must be under `if __name__ == "__main__":`. Weights are
@@ -73,10 +73,11 @@ def _main_script():
     return getattr(main, "__spec__", None) is not None or (path is not None and os.path.exists(path))
 
 
-def pack(model, build, losses, structure, cloudpickle=False):
+def pack(model, build, losses, structure, train_step=None, cloudpickle=False):
     """The bytes for `unpack`, and whether they need the main script. ValueError, naming the argument, for what cannot be
     imported."""
-    parts = {"losses": _dumps("losses", losses, cloudpickle), "structure": _dumps("probe", structure, cloudpickle)}
+    parts = {"losses": _dumps("losses", losses, cloudpickle), "structure": _dumps("probe", structure, cloudpickle),
+             "train_step": _dumps("train_step", train_step, cloudpickle)}
     if build is not None:
         parts["build"] = _dumps("build", build, cloudpickle)
     else:
@@ -99,8 +100,7 @@ def enter(data):
 
 
 def unpack(parts):
-    """(build, losses, structure) of what was packed. Raises what importing raises."""
-    losses, structure = pickle.loads(parts["losses"]), pickle.loads(parts["structure"])
-    if "build" in parts:
-        return pickle.loads(parts["build"]), losses, structure
-    return (lambda: _Unpickler(io.BytesIO(parts["model"])).load()), losses, structure
+    """(build, losses, structure, train_step) of what was packed. Raises what importing raises."""
+    losses, structure, train_step = (pickle.loads(parts[name]) for name in ("losses", "structure", "train_step"))
+    build = pickle.loads(parts["build"]) if "build" in parts else lambda: _Unpickler(io.BytesIO(parts["model"])).load()
+    return build, losses, structure, train_step

@@ -37,6 +37,10 @@ _WORKER_DEFAULTS = {
 }
 
 
+def _named(view):
+    return view and {"kind": view["kind"], "unavailable": view["unavailable"]}
+
+
 class ProcessMonitor:
     """Watches one model from a process of its own. watch() makes it. Monitor documents the members.
 
@@ -59,6 +63,9 @@ class ProcessMonitor:
         self._ready = {}
         self._answers = {}
         self._report = None
+        self._on_alert = None
+        self._alarms = []
+        self._alarms_seen = 0
         self._number = 0
         self._stopped = False
         self._temporary = ""  # the run directory, if only the server reads it
@@ -84,11 +91,9 @@ class ProcessMonitor:
             _log.error("nothing is measured: %s", self._failure)
 
     def _start(self, adapter, build, losses, probe, calibration, curvature, options):
-        given = {"train_step": adapter._train_step,
-                 **{name: options.pop(name, None) for name in ("on_alert", "copy_beside_training")}}
-        for name, value in given.items():
-            if value:
-                _log.warning("%s has no effect with mode='process'", name)
+        if options.pop("copy_beside_training", None):
+            _log.warning("copy_beside_training has no effect with mode='process'")
+        self._on_alert = options.pop("on_alert", None)
         serve = options.pop("serve", None)
         if options.get("run_dir"):
             options["run_dir"] = os.path.abspath(options["run_dir"])
@@ -104,7 +109,8 @@ class ProcessMonitor:
                 _log.error("no server beside this run: run_dir is None, and ranks are served from a directory that they share")
         options.setdefault("training_threads", torch.get_num_threads())
         # Pickled first: a mistake in a name costs nothing then.
-        parts, needs_main = _package.pack(adapter.model, build, losses, adapter._structure, self._settings["cloudpickle"])
+        parts, needs_main = _package.pack(adapter.model, build, losses, adapter._structure, adapter._train_step,
+                                          self._settings["cloudpickle"])
         self._native = _native.ProcessTrainer(adapter, options)
         self._pin()
         content = pickle.dumps({
@@ -112,8 +118,11 @@ class ProcessMonitor:
             "parts": parts,
             "batches": [probe, calibration, curvature],
             "options": options,
-            "optimizer_kind": (adapter.optimizer() or {}).get("kind"),
+            "named_optimizer": _named(adapter.optimizer()),
+            "alarms": self._on_alert is not None,
             "layout": self._native.layout,
+            "optimizer": self._native.optimizer,
+            "moments": self._native.moments,
             "bytes": self._native.bytes,
             "longest_silence": self._settings["longest_silence"],
         })
@@ -126,7 +135,8 @@ class ProcessMonitor:
             _log.warning("the monitor's process is not ready after %g s; training starts without it",
                          self._settings["start_timeout"])
         if not self._failure:
-            self.step = self._native.step  # without a call in between, which would double its time
+            # Without a call in between, which would double its time.
+            self.step = self._native.step if self._on_alert is None else self._step_with_alarms
         if serve and own_dir:
             self._native.serve({"serve": serve}, own_dir, bool(self._temporary), rank is not None, 5.0)
 
@@ -160,10 +170,27 @@ class ProcessMonitor:
             if "ready" in message:
                 self._ready = message
                 self._failure = message["failure"]
+            elif "alarm" in message:
+                self._alarms.append(message["alarm"])
             elif "report" in message:
                 self._report = message["report"]
             elif "answer" in message:
                 self._answers[message["answer"]] = message
+
+    def _step_with_alarms(self, *arguments, **names):
+        self._native.step(*arguments, **names)
+        if self._native.alarms != self._alarms_seen:
+            self._pass_on_alarms()
+
+    def _pass_on_alarms(self):
+        """Calls on_alert. Alarms reach the trainer's process only here, on the thread of step() or finish()."""
+        self._refresh()
+        while self._alarms:
+            self._alarms_seen += 1
+            try:
+                self._on_alert(self._alarms.pop(0))
+            except Exception:
+                _log.exception("on_alert raised an exception")
 
     def _await_ready(self, until):
         """Waits until the running worker is ready or has failed. Whether it is ready."""
@@ -211,6 +238,7 @@ class ProcessMonitor:
             reason = self._failure or "the monitor has stopped"
         else:
             reason = self._finish(time.monotonic() + timeout)
+            self._pass_on_alarms()
         if reason:
             _log.warning("not everything was measured: %s", reason)
         return not reason
@@ -265,14 +293,15 @@ class ProcessMonitor:
 
     def status(self, timeout=5.0):
         """Asks the worker, for at most `timeout` seconds. `process` has the worker's `process` (0: none), its `restarts` and the
-        `end` of the one before; `ignored` steps found no room, because the worker did not read. Without an answer there is no more.
+        `end` of the one before; `ignored` steps found no room, because the worker did not read; `lost` snapshots ended with a
+        worker. Without an answer there is no more.
         """
         if self._native is None:
             return {"health": "inert", "health_reason": self._failure}
         worker = self._native.worker()
         answer = None if self._inert else self._ask("status", time.monotonic() + timeout)
         status = {} if answer is None else answer["status"]
-        return {**status, "process": {**worker, "ignored": self._native.ignored}, "server": self.served}
+        return {**status, "process": {**worker, "ignored": self._native.ignored, "lost": self._native.lost}, "server": self.served}
 
     @property
     def served(self):

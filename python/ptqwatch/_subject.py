@@ -106,7 +106,7 @@ class ModelAdapter:
     losses function is checked for random numbers that training would draw.
     """
 
-    def __init__(self, model, build, losses, structure, optimizer=None, train_step=None, optimizer_kind=None):
+    def __init__(self, model, build, losses, structure, optimizer=None, train_step=None, named_optimizer=None):
         self.model = unwrap(model)
         self.refusal = refusal_of(self.model)
         self.can_train = train_step is not None
@@ -114,7 +114,7 @@ class ModelAdapter:
         self._losses = losses
         self._structure = structure
         self._optimizer = optimizer
-        self._optimizer_kind = optimizer_kind  # of an optimizer in another process
+        self._named_optimizer = named_optimizer  # arguments of named_view, for one in another process
         self._train_step = train_step
         self._checking = True
         self.replica = None
@@ -161,8 +161,8 @@ class ModelAdapter:
         """The optimizer's rule and state, or None."""
         from ptqwatch._optimizer import named_view, view_of
 
-        if self._optimizer_kind is not None:
-            return named_view(self._optimizer_kind, "the optimizer is in another process")
+        if self._named_optimizer:
+            return named_view(**self._named_optimizer)
         return None if self._optimizer is None else view_of(self._optimizer, self.live())
 
     def train(self, index, steps, learning_rate, batch):

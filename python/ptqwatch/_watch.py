@@ -158,10 +158,11 @@ def watch(
     build()            makes a model of the same architecture, whose weights are overwritten. In thread mode, None copies `model`.
     calibration        batches for calibrating quantizers; None: those of `probe`.
     curvature_batches  batches for curvature; None: the first 64 sequences of `probe`.
-    optimizer          torch.optim.AdamW, Adam or SGD of `model`. Thread mode measures the distance to the edge of stability with
-                       it; process mode, and Muon in both, use its name alone, in the run's information.
+    optimizer          torch.optim.AdamW, Adam or SGD of `model`, for the distance to the edge of stability. Of Muon, the run's
+                       information has the name.
     train_step(replica, step)
-                       one optimizer step of the replica on a batch of its own, for cooldowns (CooldownStep). Thread mode only.
+                       one optimizer step of the replica on a batch of its own, for cooldowns (CooldownStep). A callable or
+                       "module:function".
     every              snapshots are due at steps divisible by this.
     run_dir            keeps the journal; None: no files.
     serve              True, or a dict of ServeOptions' fields: starts `ptqwatch serve` beside the run.
@@ -169,7 +170,8 @@ def watch(
     worker             settings of that process (ProcessMonitor).
     options            fields of MonitorOptions (ptqwatch/options.h) by name, nested ones as dicts: quantizers="rtn3,gptq4",
                        max_overhead=0.02, curvature={"enabled": False}, schedule={"log_spaced_per_decade": 4}, ... Durations are
-                       seconds.
+                       seconds. on_alert(report) is called on the monitor's thread; with mode="process", inside step() or
+                       finish(), on their thread.
 
     TypeError and ValueError name an argument or option that is unknown or of the wrong type, and its value. Any other mistake
     gives a monitor that measures nothing and says why (`failure`), so that training goes on; with on_failure="error" it is a

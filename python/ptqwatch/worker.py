@@ -4,6 +4,7 @@ Started by ptqwatch.watch(), with these descriptors: 3 the shared memory, 4 its 
 trainer's pidfd. It ends with the trainer, whatever the trainer's end: nothing is finished then.
 """
 
+import collections
 import json
 import mmap
 import os
@@ -62,10 +63,12 @@ def _is_open(file):
 class _Worker:
     """Serves the trainer's requests on the main thread. The monitor's own threads measure."""
 
-    def __init__(self, channel, link, native):
+    def __init__(self, channel, link, native, alarms):
         self._channel = channel
         self._link = link
         self._native = native
+        self._alarms = alarms
+        self._sending = threading.Lock()
         self._idle = []
         self._cancel = _native.CancelToken()
         self._sent = 0
@@ -77,19 +80,21 @@ class _Worker:
                 # A request that an earlier worker left unread is not for this one.
                 if request["worker"] == os.getpid():
                     getattr(self, f"_do_{request['do']}")(request)
-            self._send_report()
+            self._send_news()
 
     def _answer(self, request, **answer):
         _channel.send(self._channel, {"answer": request["number"], **answer})
 
-    def _send_report(self):
-        """The newest report, unless the trainer has it. If there is no room, the next look tries again."""
-        sequence = self._native.sequence()
-        if sequence == self._sent:
-            return
-        newest = self._native.latest()
-        if newest is None or _channel.send(self._channel, {"report": json.loads(newest)}):
-            self._sent = sequence
+    def _send_news(self):
+        """The newest report, unless the trainer has it, and alarms. If there is no room, the next look tries again."""
+        with self._sending:
+            sequence = self._native.sequence()
+            newest = self._native.latest() if sequence != self._sent else None
+            if newest is None or _channel.send(self._channel, {"report": json.loads(newest)}):
+                self._sent = sequence
+            while self._alarms and _channel.send(self._channel, {"alarm": self._alarms[0]}):
+                self._alarms.popleft()
+                self._link.count_alarm()
 
     def _do_finish(self, request):
         self._cancel = cancel = _native.CancelToken()
@@ -97,7 +102,7 @@ class _Worker:
         def finish():
             self._link.wait_until_read(request["timeout"])
             reason = self._native.finish(request["timeout"], cancel)
-            self._send_report()
+            self._send_news()
             self._answer(request, reason=reason)
 
         threading.Thread(target=finish, name="ptqwatch-finish", daemon=True).start()
@@ -135,13 +140,17 @@ def main():
     channel.setblocking(False)
     settings = _settings()
     link = _native.WorkerLink(_MEMORY, _WAKE, _TRAINER if _is_open(_TRAINER) else -1, trainer, settings["bytes"],
-                              settings["layout"], replaces, settings["longest_silence"])
+                              settings["layout"], settings["optimizer"], settings["moments"], replaces,
+                              settings["longest_silence"])
+    alarms = collections.deque()
     threading.Thread(target=_run, args=(link,), name="ptqwatch-link", daemon=True).start()
     try:
         _package.enter(settings["surroundings"])
-        build, losses, structure = _package.unpack(settings["parts"])
-        adapter = ModelAdapter(torch.nn.Module(), build, losses, structure, optimizer_kind=settings["optimizer_kind"])
-        native = _native.Monitor(adapter, *settings["batches"], settings["options"], link)
+        build, losses, structure, train_step = _package.unpack(settings["parts"])
+        adapter = ModelAdapter(torch.nn.Module(), build, losses, structure, train_step=train_step,
+                               named_optimizer=settings["named_optimizer"])
+        options = settings["options"] | ({"on_alert": alarms.append} if settings["alarms"] else {})
+        native = _native.Monitor(adapter, *settings["batches"], options, link)
         adapter.created()
         failure, description = native.failure(), native.describe()
     except BaseException as error:  # SystemExit, too: a script that trains when it is imported may raise it
@@ -155,7 +164,7 @@ def main():
     if failure:
         link.drop()
     _yield_to_training()  # which waited for the first worker
-    _Worker(channel, link, native).serve()
+    _Worker(channel, link, native, alarms).serve()
 
 
 if __name__ == "__main__":

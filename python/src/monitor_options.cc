@@ -14,6 +14,7 @@
 
 #include "base/nearest_name.h"
 #include "base/strings.h"
+#include "count_members.h"
 #include "option_fields.h"
 #include "ptqwatch/report.h"
 #include "python_call.h"
@@ -29,6 +30,22 @@ template <typename T>
 concept Record = requires(T& record) {
   VisitFields(record, [](const char*, auto&) {});
 };
+
+// Whether option_fields.h lists every member but `left_out` of them.
+template <Record Fields>
+consteval bool ListsAll(int left_out = 0) {
+  return CountListed<Fields>([](auto& record, auto visit) { VisitFields(record, visit); }) +
+             left_out ==
+         CountMembers<Fields>();
+}
+static_assert(ListsAll<ScheduleOptions>());
+static_assert(ListsAll<LayerSelection>());
+static_assert(ListsAll<CurvatureOptions>());
+static_assert(ListsAll<AveragingOptions>());
+static_assert(ListsAll<CooldownOptions>());
+static_assert(ListsAll<ServerSecurity>());
+static_assert(ListsAll<ServeOptions>());
+static_assert(ListsAll<MonitorOptions>(/*left_out=*/1), "add the option to option_fields.h");
 
 absl::StatusOr<OnFailure> ParseOnFailure(std::string_view name) {
   if (name == "inert") return OnFailure::kInert;

@@ -24,6 +24,7 @@ class NativeWorker {
   void Run();
   void Stop() { link_->Stop(); }
   void Drop() { link_->Drop(); }
+  void CountAlarm() { link_->CountAlarm(); }
   void WaitUntilRead(double seconds) {
     link_->WaitUntilRead(std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds)));
   }

@@ -9,7 +9,7 @@
 namespace ptqwatch::python {
 
 template <typename Visitor>
-void VisitFields(ScheduleOptions& options, Visitor&& visit) {
+constexpr void VisitFields(ScheduleOptions& options, Visitor&& visit) {
   visit("every", options.every);
   visit("every_seconds", options.every_seconds);
   visit("log_spaced_per_decade", options.log_spaced_per_decade);
@@ -17,14 +17,14 @@ void VisitFields(ScheduleOptions& options, Visitor&& visit) {
 }
 
 template <typename Visitor>
-void VisitFields(LayerSelection& layers, Visitor&& visit) {
+constexpr void VisitFields(LayerSelection& layers, Visitor&& visit) {
   visit("include", layers.include);
   visit("exclude", layers.exclude);
   visit("output_head", layers.output_head);
 }
 
 template <typename Visitor>
-void VisitFields(CurvatureOptions& options, Visitor&& visit) {
+constexpr void VisitFields(CurvatureOptions& options, Visitor&& visit) {
   visit("enabled", options.enabled);
   visit("scope", options.scope);
   visit("parameters", options.parameters);
@@ -35,7 +35,7 @@ void VisitFields(CurvatureOptions& options, Visitor&& visit) {
 }
 
 template <typename Visitor>
-void VisitFields(AveragingOptions& options, Visitor&& visit) {
+constexpr void VisitFields(AveragingOptions& options, Visitor&& visit) {
   visit("enabled", options.enabled);
   visit("window", options.window);
   visit("spacing", options.spacing);
@@ -44,7 +44,7 @@ void VisitFields(AveragingOptions& options, Visitor&& visit) {
 }
 
 template <typename Visitor>
-void VisitFields(CooldownOptions& options, Visitor&& visit) {
+constexpr void VisitFields(CooldownOptions& options, Visitor&& visit) {
   visit("decay_steps", options.decay_steps);
   visit("shape", options.shape);
   visit("final_ratio", options.final_ratio);
@@ -55,7 +55,7 @@ void VisitFields(CooldownOptions& options, Visitor&& visit) {
 }
 
 template <typename Visitor>
-void VisitFields(ServerSecurity& security, Visitor&& visit) {
+constexpr void VisitFields(ServerSecurity& security, Visitor&& visit) {
   visit("certificate_file", security.certificate_file);
   visit("private_key_file", security.private_key_file);
   visit("client_ca_file", security.client_ca_file);
@@ -63,7 +63,7 @@ void VisitFields(ServerSecurity& security, Visitor&& visit) {
 }
 
 template <typename Visitor>
-void VisitFields(ServeOptions& options, Visitor&& visit) {
+constexpr void VisitFields(ServeOptions& options, Visitor&& visit) {
   visit("http", options.http);
   visit("grpc", options.grpc);
   visit("allow_remote", options.allow_remote);
@@ -79,7 +79,7 @@ void VisitFields(ServeOptions& options, Visitor&& visit) {
 }
 
 template <typename Visitor>
-void VisitFields(MonitorOptions& options, Visitor&& visit) {
+constexpr void VisitFields(MonitorOptions& options, Visitor&& visit) {
   visit("on_failure", options.on_failure);
   visit("schedule", options.schedule);
   visit("quantizers", options.quantizers);
@@ -91,6 +91,7 @@ void VisitFields(MonitorOptions& options, Visitor&& visit) {
   visit("averaging", options.averaging);
   visit("cooldown", options.cooldown);
   visit("mixed_precision", options.mixed_precision);
+  visit("noise_relative_norm", options.noise_relative_norm);
   visit("on_alert", options.on_alert);
   visit("relative_stderr", options.relative_stderr);
   visit("absolute_stderr_ratio", options.absolute_stderr_ratio);

@@ -51,6 +51,23 @@ milliseconds FromSeconds(double seconds) {
 // A SharedTensor for Python: (name, sizes, dtype, is_parameter, offset).
 using LayoutRow = std::tuple<std::string, std::vector<int64_t>, int, bool, int64_t>;
 
+std::vector<LayoutRow> RowsOf(const std::vector<SharedTensor>& layout) {
+  std::vector<LayoutRow> rows;
+  for (const SharedTensor& tensor : layout) {
+    rows.emplace_back(tensor.name, tensor.sizes, static_cast<int>(tensor.dtype),
+                      tensor.is_parameter, tensor.offset);
+  }
+  return rows;
+}
+
+std::vector<SharedTensor> LayoutOf(const std::vector<LayoutRow>& rows) {
+  std::vector<SharedTensor> layout;
+  for (const auto& [name, sizes, dtype, is_parameter, offset] : rows) {
+    layout.push_back({name, sizes, static_cast<at::ScalarType>(dtype), is_parameter, offset});
+  }
+  return layout;
+}
+
 // The trainer's side, and the process that measures.
 class NativeTrainer {
  public:
@@ -123,8 +140,8 @@ class NativeTrainer {
       PTQWATCH_ASSIGN_OR_RETURN(
           server_,
           ServerKeeper::Start(options, directory,
-                              {[=](const ServerStatus& status) {
-                                 *newest = {.status = status};
+                              {[=](const ServerStatus& status, pid_t process) {
+                                 *newest = {.status = status, .process = process};
                                  tell();
                                },
                                [=](const absl::Status& failure, const std::string& message) {
@@ -153,14 +170,6 @@ class NativeTrainer {
     if (server_ != nullptr) server_->Stop(FromSeconds(timeout));
   }
 
-  std::vector<LayoutRow> Layout() const {
-    std::vector<LayoutRow> rows;
-    for (const SharedTensor& tensor : trainer_->layout()) {
-      rows.emplace_back(tensor.name, tensor.sizes, static_cast<int>(tensor.dtype),
-                        tensor.is_parameter, tensor.offset);
-    }
-    return rows;
-  }
   ProcessTrainer& trainer() { return *trainer_; }
   bool here() const { return process_.here(); }
 
@@ -173,19 +182,17 @@ class NativeTrainer {
 
 std::unique_ptr<NativeWorker> OpenWorker(int memory, int wake, int trainer, pid_t process,
                                          int64_t bytes, const std::vector<LayoutRow>& layout,
+                                         int64_t optimizer, const std::vector<LayoutRow>& moments,
                                          const std::string& replaces, double longest_silence) {
   WorkerLink::Options options{.memory = memory,
                               .wake = wake,
                               .trainer = trainer,
                               .process = process,
                               .bytes = bytes,
-                              .layout = {},
+                              .layout = LayoutOf(layout),
+                              .optimizer = {optimizer, LayoutOf(moments)},
                               .replaces = replaces,
                               .longest_silence = FromSeconds(longest_silence)};
-  for (const auto& [name, sizes, dtype, is_parameter, offset] : layout) {
-    options.layout.push_back(
-        {name, sizes, static_cast<at::ScalarType>(dtype), is_parameter, offset});
-  }
   return std::make_unique<NativeWorker>(ValueOrRaise(WorkerLink::Open(options)));
 }
 
@@ -233,7 +240,13 @@ void BindTrainer(py::module_& module) {
            })
       .def("stop_server", &NativeTrainer::StopServer, Unlocked())
       .def_property_readonly("here", &NativeTrainer::here)
-      .def_property_readonly("layout", &NativeTrainer::Layout)
+      .def_property_readonly(
+          "layout", [](NativeTrainer& self) { return RowsOf(self.trainer().layout()); })
+      .def_property_readonly("optimizer",
+                             [](NativeTrainer& self) { return self.trainer().optimizer().offset; })
+      .def_property_readonly(
+          "moments",
+          [](NativeTrainer& self) { return RowsOf(self.trainer().optimizer().moments); })
       .def_property_readonly("bytes", [](NativeTrainer& self) { return self.trainer().bytes(); })
       .def_property_readonly(
           "address",
@@ -243,7 +256,9 @@ void BindTrainer(py::module_& module) {
       .def_property_readonly("last_step",
                              [](NativeTrainer& self) { return self.trainer().last_step(); })
       .def_property_readonly("ignored",
-                             [](NativeTrainer& self) { return self.trainer().ignored(); });
+                             [](NativeTrainer& self) { return self.trainer().ignored(); })
+      .def_property_readonly("lost", [](NativeTrainer& self) { return self.trainer().lost(); })
+      .def_property_readonly("alarms", [](NativeTrainer& self) { return self.trainer().alarms(); });
 }
 
 }  // namespace
@@ -265,11 +280,12 @@ void BindProcess(py::module_& module) {
   BindTrainer(module);
   py::class_<NativeWorker>(module, "WorkerLink")
       .def(py::init(&OpenWorker), py::arg("memory"), py::arg("wake"), py::arg("trainer"),
-           py::arg("process"), py::arg("bytes"), py::arg("layout"), py::arg("replaces"),
-           py::arg("longest_silence"))
+           py::arg("process"), py::arg("bytes"), py::arg("layout"), py::arg("optimizer"),
+           py::arg("moments"), py::arg("replaces"), py::arg("longest_silence"))
       .def("run", &NativeWorker::Run, Unlocked())
       .def("stop", &NativeWorker::Stop, Unlocked())
       .def("drop", &NativeWorker::Drop)
+      .def("count_alarm", &NativeWorker::CountAlarm)
       .def("wait_until_read", &NativeWorker::WaitUntilRead, Unlocked());
   module.attr("SILENT_STATUS") = kSilentStatus;
   module.def(

@@ -7,6 +7,7 @@
 
 #include "base/nearest_name.h"
 #include "base/strings.h"
+#include "count_members.h"
 #include "errors.h"
 
 namespace ptqwatch::python {
@@ -18,7 +19,7 @@ using internal::StrCat;
 /// The one list of the fields: calls visit(name, member) or, for an enum, visit(name, member,
 /// parser).
 template <typename Visitor>
-void VisitSpec(QuantizerSpec& spec, Visitor&& visit) {
+constexpr void VisitSpec(QuantizerSpec& spec, Visitor&& visit) {
   visit("method", spec.method, ParseQuantizationMethod);
   visit("bits", spec.bits);
   visit("format", spec.format, ParseQuantizationFormat);
@@ -35,6 +36,8 @@ void VisitSpec(QuantizerSpec& spec, Visitor&& visit) {
   visit("outlier_threshold", spec.outlier_threshold);
   visit("baselines", spec.baselines);
 }
+static_assert(CountListed<QuantizerSpec>([](auto& spec, auto visit) { VisitSpec(spec, visit); }) ==
+              CountMembers<QuantizerSpec>());
 
 /// Sets the fields that the dict has.
 class SpecReader {

@@ -29,25 +29,41 @@ def install(name):
     for old in (partial, folder):
         shutil.rmtree(old, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore",
-                    "--no-compile", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", partial, "-r", packages], check=True)
+                    "--no-compile", "--no-deps", "--only-binary", ":all:", "--no-binary", "gptqmodel,logbar,device-smi", "--require-hashes",
+                    "--target", partial, "-r", packages], check=True)
     with open(os.path.join(partial, "contents"), "w") as file:
         file.write(wanted)
     os.rename(partial, folder)
     return folder
 
 
-def use(folder):
-    """Puts `folder` on the path, before ./setup's PyTorch and what goes with it. One thread."""
+def use(folder=None, build=None):
+    """Puts `folder`, and the Python package of the build `build`, on the path, before ./setup's PyTorch and what goes with it. One
+    thread."""
     pytorch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
     packages = os.path.join(CACHE, "python-quantize")
     if not pytorch or not os.path.isdir(packages):
         sys.exit(f"no PyTorch or no {packages}; ./setup makes them on a machine with CUDA's compiler")
-    sys.path[:0] = [folder, packages, *pytorch]
+    own = [] if build is None else [os.path.join(os.path.abspath(build), "python")]
+    if own and not glob.glob(os.path.join(own[0], "ptqwatch", "_native*")):
+        sys.exit(f"{build} has no Python package (see the output of cmake)")
+    sys.path[:0] = [*([folder] if folder else []), *own, packages, *pytorch]
     warnings.filterwarnings("ignore")
     # Before PyTorch is loaded: its BLAS reads it then.
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     torch.set_num_threads(1)
+
+
+def in_turn(repeats, *works):
+    """(the CPU seconds of all runs, for each of `works`; their last results)"""
+    seconds, results = [[] for _ in works], [None] * len(works)
+    for _ in range(repeats):
+        for place, work in enumerate(works):
+            start = time.process_time()
+            results[place] = work()
+            seconds[place].append(time.process_time() - start)
+    return seconds, results
 
 
 def least_seconds(repeats, work):

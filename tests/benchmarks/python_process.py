@@ -1,23 +1,34 @@
 #!/usr/bin/env python3
-"""What a monitor in a process of its own costs a Python trainer:   tests/benchmarks/python_process.py [--quick]
+"""What a monitor in a process of its own costs a Python trainer:   tests/benchmarks/python_process.py BUILD [--quick]
 
 1. the step call without a due snapshot, beside a callback that does nothing
 2. a due snapshot of 30 million parameters, beside a copy of the same bytes
-3. the throughput of a loop of 20 ms steps with and without a monitor
+3. the throughput of a loop of 20 ms steps while the monitor's process works, beside the same loop while it is stopped
 
-With the PYTHONPATH of tests/python/run. Prints one line each, with 95 % intervals over pairs that alternate.
+Prints one line each, with 95 % intervals over pairs that alternate. Takes five minutes on a machine that is otherwise idle; with
+--quick half a minute.
 """
 
 import argparse
+import os
 import pathlib
+import signal
 import statistics
 import sys
 import time
 
-import torch
+if __name__ == "__main__":
+    import peers
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", metavar="BUILD", help="a build with the Python package, e.g. build/release")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    arguments = parser.parse_args()
+    peers.use(build=arguments.build)
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+
 import process_model
+import torch
 
 import ptqwatch
 
@@ -98,46 +109,90 @@ def due_snapshot(repeats):
           f"({1e3 * statistics.median(copies):.1f} ms)")
 
 
-def throughput(pairs, steps):
-    torch.set_num_threads(1)
-    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)])
-    batch = torch.randn(96, 512)
-    net = process_model.Net()
+class Layers(torch.nn.Sequential):
+    """2 million parameters, trained by `throughput`."""
 
-    def step():
-        model(batch).square().mean().backward()
+    def __init__(self):
+        super().__init__(*[layer for _ in range(8) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())])
 
-    begin = time.perf_counter()
-    for _ in range(20):
-        step()
-    repeats = max(1, round(0.02 / ((time.perf_counter() - begin) / 20)))
 
-    def loop(call):
+def distances(model, batch):
+    """Losses [N]."""
+    inputs, targets = batch
+    return (model(inputs) - targets).square().mean(1)
+
+
+def cpu_of(process):
+    """CPU seconds of a process so far."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Loop:
+    """A training loop of 20 ms steps, with a monitor that always has a snapshot to measure."""
+
+    def __init__(self):
+        self.model = Layers()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.batch = torch.randn(96, 512), torch.randn(96, 512)
         begin = time.perf_counter()
-        for number in range(1, steps + 1):
-            for _ in range(repeats):
-                step()
-            call(number)
-        return steps / (time.perf_counter() - begin)
+        for _ in range(20):
+            self.train()
+        self.passes = max(1, round(0.02 / ((time.perf_counter() - begin) / 20)))
+        self.every = 1 << 20
+        self.step = 0
+        probe = [(torch.randn(64, 512), torch.randn(64, 512)) for _ in range(4)]
+        self.monitor = ptqwatch.watch(self.model, build=Layers, losses=distances, probe=probe, every=self.every, on_failure="error",
+                                      max_overhead=1.0)
+        self.worker = self.monitor.status()["process"]["process"]
 
-    ratios = []
-    for _ in range(pairs):
-        alone = loop(lambda number: None)
-        monitor = watch(net, 10)
-        ratios.append(loop(lambda number: monitor.step(number, 1e-3)) / alone)
-        monitor.stop()
-    mean, half = interval(ratios)
-    print(f"throughput with a monitor: {mean:.3f} +- {half:.3f} times that without ({len(ratios)} pairs of {steps} steps of 20 ms)")
+    def train(self):
+        self.optimizer.zero_grad()
+        distances(self.model, self.batch).mean().backward()
+        self.optimizer.step()
+
+    def block(self, steps, works):
+        """(seconds, CPU seconds of this process) of a step, while the worker works or is stopped. Snapshots are due only while it
+        works: the numbers of the steps decide that."""
+        os.kill(self.worker, signal.SIGCONT if works else signal.SIGSTOP)
+        begin, cpu = time.perf_counter(), time.process_time()
+        for place in range(steps):
+            for _ in range(self.passes):
+                self.train()
+            due = works and place % 10 == 2
+            self.step = (self.step // self.every + 1) * self.every if due else self.step + 1
+            self.monitor.step(self.step, 1e-3)
+        return (time.perf_counter() - begin) / steps, (time.process_time() - cpu) / steps
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    quick = parser.parse_args().quick
+def throughput(pairs, steps):
+    """Blocks of steps with and without the worker, in turn: on, off, off, on, ... A pair is two that follow each other."""
+    loop = Loop()
+    for works in (True, False):
+        loop.block(steps, works)
+    wall, cpu, works_for, worked = [], [], 0, cpu_of(loop.worker)
+    for pair in range(pairs):
+        times = {}
+        for works in (pair % 2 == 0, pair % 2 == 1):
+            times[works] = loop.block(steps, works)
+        wall.append(times[False][0] / times[True][0])
+        cpu.append(times[True][1] / times[False][1])
+        works_for += steps * times[True][0]
+    worked = cpu_of(loop.worker) - worked
+    os.kill(loop.worker, signal.SIGCONT)
+    reports = loop.monitor.latest() or {"sequence": 0}
+    loop.monitor.stop(10)
+    print(f"throughput with a monitor: {interval(wall)[0]:.4f} +- {interval(wall)[1]:.4f} times that without, median "
+          f"{statistics.median(wall):.4f}; CPU time of a step {interval(cpu)[0]:.4f} +- {interval(cpu)[1]:.4f} times ({pairs} pairs of "
+          f"{steps} steps of {1e3 * times[False][0]:.0f} ms; the worker used {100 * worked / works_for:.0f} % of a core and reported "
+          f"{reports['sequence']} snapshots)")
+
+
+def main(quick):
     step_call(10 if quick else 100)
     due_snapshot(5 if quick else 30)
-    throughput(3 if quick else 12, 50 if quick else 250)
+    throughput(*((10, 10) if quick else (200, 25)))
 
 
 if __name__ == "__main__":
-    main()
+    main(arguments.quick)

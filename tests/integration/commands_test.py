@@ -57,8 +57,9 @@ SLOW = {
     "bench_overhead": "bench_overhead --text README.md --width 8 --layers 1 --length 8 --probe-sequences 32 --window 2 --seconds 0.1",
     "bench_cooldown": f"bench_cooldown --seeds 1 --steps 40 --every 10 {GPT} --probe-sequences 16 --calibration-sequences 8",
     "bench_placement": "bench_placement --threads 1 --width 16 --batch 4 --window 4 --rounds 2",
-    "tests/benchmarks/compare_quantizers": "tests/benchmarks/compare_quantizers --rows 128 --cols 128 --tokens 256 --repeats 1 build/release/bin/bench_layer",
+    "tests/benchmarks/compare_quantizers": "tests/benchmarks/compare_quantizers --rows 128 --cols 128 --tokens 256 --repeats 1 build/release",
     "tests/benchmarks/compare_curvature": "tests/benchmarks/compare_curvature --help",  # judges, so its smallest settings may fail
+    "tests/benchmarks/python_process.py": "tests/benchmarks/python_process.py build/release --quick",
     "tests/benchmarks/act_on_alert.py": "tests/benchmarks/act_on_alert.py build/release/bin/act_on_alert --seeds 0 --acts ignore --steps 600",
     "tests/benchmarks/subscribers": "tests/benchmarks/subscribers --rounds 1 --clients 2 build/release/bin/char_gpt",
     "tests/benchmarks/serve_load": "tests/benchmarks/serve_load --runs 2 --reports 20 --clients 4 --deaf 1 --rounds 1 build/release/bin",

@@ -40,6 +40,14 @@ def batches(count, seed, size=8, length=12):
     return [(tokens[:, :-1], (3 * tokens[:, :-1] + 1) % 32) for tokens in drawn]
 
 
+def train_step(replica, step):
+    """A step of a cooldown."""
+    optimizer = torch.optim.SGD(replica.parameters(), lr=step.learning_rate)
+    token_losses(replica, batches(1, seed=step.batch % (1 << 30))[0]).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def trouble_after_start(kind):
     """What happens at the first snapshot, that is while training goes on. In the file PTQWATCH_TROUBLE; empty: nothing, which is
     also so while the monitor is created.
@@ -57,6 +65,7 @@ def troubled_losses(model, batch):
     if trouble_after_start("os._exit"):
         os._exit(9)
     if trouble_after_start("loop"):
+        open(os.environ["PTQWATCH_TROUBLE"] + ".met", "w").close()
         while True:
             time.sleep(0.01)
     if trouble_after_start("memory"):

@@ -1,8 +1,10 @@
 """A trainer for test_process.py: trains Net, and prints what the test asks for as JSON lines.
 
-process_trainer.py STEPS [--mode process|thread|off] [--every N] [--run-dir DIR] [--losses NAME] [--step-seconds S]
+process_trainer.py STEPS [--mode process|thread|off] [--every N] [--run-dir DIR] [--losses NAME] [--pause STEP,...]
                    [--worker JSON] [--loaders] [--main] [--no-build] [--wait-for-reports] [--finish SECONDS]
-                   [--trouble KIND@STEP,...]
+                   [--trouble KIND@STEP,...] [--optimizer]
+
+After each STEP of --pause it says so and waits for a line.
 """
 
 import argparse
@@ -49,6 +51,8 @@ def train(args):
         build = None if args.no_build else (MainNet if args.main else "process_model:make_net")
         losses = main_losses if args.main else f"process_model:{args.losses}"
         options = {"worker": json.loads(args.worker)} if args.mode == "process" else {}
+        if args.optimizer:
+            options["optimizer"] = optimizer
         monitor = ptqwatch.watch(
             model, build=build, losses=losses, probe=process_model.batches(2, seed=8), every=args.every, mode=args.mode,
             run_dir=args.run_dir, quantizers="rtn3,gptq4", adapt_plan=False, duty_cycle=1.0, run_id="run", **options)
@@ -56,6 +60,7 @@ def train(args):
         if args.mode == "process":
             say(worker=monitor.status()["process"]["process"])
     troubles = {int(step): kind for kind, _, step in (entry.partition("@") for entry in args.trouble.split(",") if entry)}
+    pauses = [int(step) for step in args.pause.split(",") if step]
     loaders = [iter(torch.utils.data.DataLoader(Numbers(), num_workers=1, multiprocessing_context=context,
                                                 generator=torch.Generator()))
                for context in ("fork", "spawn") if args.loaders]
@@ -70,8 +75,9 @@ def train(args):
                 file.write(troubles[step])
         if monitor is not None:
             monitor.step(step, 1e-2, tokens=96 * step)
-        if args.step_seconds:
-            time.sleep(args.step_seconds)
+        if step in pauses:
+            say(at=step)
+            sys.stdin.readline()
         if args.wait_for_reports and step % args.every == 0:
             wait_for(monitor, step)
     digest = hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.state_dict().values()))
@@ -98,7 +104,8 @@ def main():
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--run-dir")
     parser.add_argument("--losses", default="token_losses")
-    parser.add_argument("--step-seconds", type=float, default=0)
+    parser.add_argument("--pause", default="")
+    parser.add_argument("--optimizer", action="store_true")
     parser.add_argument("--worker", default='{"first_pause": 0.05}')
     parser.add_argument("--loaders", action="store_true")
     parser.add_argument("--main", action="store_true")

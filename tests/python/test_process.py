@@ -6,11 +6,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
 import process_model
 import pytest
+import torch
 
 import ptqwatch
 
@@ -21,22 +23,31 @@ TRAINER = HERE / "process_trainer.py"
 class Trainer:
     """A run of process_trainer.py."""
 
-    def __init__(self, tmp_path, *arguments, script=TRAINER, **environment):
+    def __init__(self, forks, tmp_path, *arguments):
         self.trouble = tmp_path / "trouble"
         self.trouble.touch()
         self.errors = open(tmp_path / "errors", "w+")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), *map(str, arguments)], stdout=subprocess.PIPE, stderr=self.errors, text=True, cwd=tmp_path,
-            env=os.environ | {"PTQWATCH_TROUBLE": str(self.trouble), **environment}, start_new_session=True)
+        stdin, write = os.pipe()
+        read, stdout = os.pipe()
+        self.stdin, self.stdout = open(write, "w"), open(read)
+        self.process = forks.start([TRAINER, *arguments], tmp_path, os.environ | {"PTQWATCH_TROUBLE": str(self.trouble)},
+                                   [stdin, stdout, self.errors.fileno()])
+        os.close(stdin)
+        os.close(stdout)
         self.said = {}
 
-    def read(self, key):
-        """Reads what the trainer says until it says `key`."""
-        while key not in self.said:
-            line = self.process.stdout.readline()
+    def read(self, key, value=None):
+        """Reads what the trainer says until it says `key`, and `value` if one is given."""
+        while key not in self.said or value not in (None, self.said[key]):
+            line = self.stdout.readline()
             assert line, f"no '{key}'; {self.text()}"
             self.said.update(json.loads(line))
         return self.said[key]
+
+    def go_on(self):
+        """After a pause."""
+        self.stdin.write("\n")
+        self.stdin.flush()
 
     def text(self):
         self.errors.seek(0)
@@ -44,7 +55,7 @@ class Trainer:
 
     def end(self):
         """Everything that it says."""
-        for line in self.process.stdout:
+        for line in self.stdout:
             self.said.update(json.loads(line))
         assert self.process.wait() == 0, self.text()
         return self.said
@@ -53,21 +64,31 @@ class Trainer:
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        self.process.stdout.close()
-        self.errors.close()
-
-
-def run(tmp_path, *arguments, **environment):
-    with Trainer(tmp_path, *arguments, **environment) as trainer:
-        said = trainer.end()
-        return {**said, "text": trainer.text()}
+        self.process.kill()
+        for file in (self.stdin, self.stdout, self.errors):
+            file.close()
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory):
+def trainer(forks):
+    """Starts a trainer."""
+    return lambda *arguments: Trainer(forks, *arguments)
+
+
+@pytest.fixture(scope="module")
+def run(trainer):
+    """Runs a trainer and returns what it says, and its log as `text`."""
+
+    def run_to_end(*arguments):
+        with trainer(*arguments) as started:
+            said = started.end()
+            return {**said, "text": started.text()}
+
+    return run_to_end
+
+
+@pytest.fixture(scope="module")
+def weights(run, tmp_path_factory):
     """The weights after 100 steps without a monitor."""
     return run(tmp_path_factory.mktemp("off"), 100, "--mode", "off")["weights"]
 
@@ -80,8 +101,18 @@ def leaves_nothing():
 
 
 def journal(run_dir):
-    lines = [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
+    """(reports, events), also of a run that goes on."""
+    file = run_dir / "journal.jsonl"
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    lines = [json.loads(line) for line in lines if line.endswith("\n")]
     return [line for line in lines if "event" not in line], [line["event"] for line in lines if "event" in line]
+
+
+def eventually(condition, seconds=120):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def is_gone(process, seconds=10):
@@ -98,12 +129,12 @@ def timeless(report):
     return {key: value for key, value in report.items() if key not in ("cost", "snapshot_time_unix_seconds")}
 
 
-def test_reports_are_those_of_a_thread(tmp_path, weights):
+def test_reports_are_those_of_a_thread(run, tmp_path, weights):
     said, reports = {}, {}
     for mode in ("thread", "process"):
         folder = tmp_path / mode
         folder.mkdir()
-        said[mode] = run(folder, 100, "--mode", mode, "--run-dir", folder / "run", "--wait-for-reports")
+        said[mode] = run(folder, 100, "--mode", mode, "--run-dir", folder / "run", "--wait-for-reports", "--optimizer")
         reports[mode], _ = journal(folder / "run")
         assert said[mode]["weights"] == weights
         assert said[mode]["finished"], said[mode]["text"]
@@ -111,6 +142,7 @@ def test_reports_are_those_of_a_thread(tmp_path, weights):
     assert len(reports["process"]) >= 5
     for one, other in zip(reports["process"], reports["thread"]):
         assert timeless(one) == timeless(other)
+        assert one["curvature"]["optimizer"] == "adamw" and one["curvature"]["edge_of_stability_ratio"] > 0
     assert timeless(said["process"]["latest"]) == timeless(reports["process"][-1])
 
 
@@ -135,7 +167,7 @@ def test_a_place_among_ranks_that_cannot_be_is_named(tmp_path, mode):
 
 
 @pytest.mark.parametrize("arguments", [("--main",), ("--main", "--no-build")])
-def test_finds_functions_of_the_script_and_copies_the_model(tmp_path, weights, arguments):
+def test_finds_functions_of_the_script_and_copies_the_model(run, tmp_path, weights, arguments):
     said = run(tmp_path, 100, *arguments)
     assert said["failure"] == "", said["text"]
     assert said["finished"], said["text"]
@@ -143,7 +175,7 @@ def test_finds_functions_of_the_script_and_copies_the_model(tmp_path, weights, a
     assert said["latest"]["step"] == 100
 
 
-def test_data_loaders_leave_the_worker_alone(tmp_path, weights):
+def test_data_loaders_leave_the_worker_alone(run, tmp_path, weights):
     said = run(tmp_path, 100, "--loaders")
     assert said["weights"] == weights
     assert said["finished"] and said["latest"]["step"] == 100, said["text"]
@@ -151,29 +183,32 @@ def test_data_loaders_leave_the_worker_alone(tmp_path, weights):
     assert is_gone(said["worker"])
 
 
-def test_a_killed_worker_is_replaced(tmp_path, weights):
+def test_a_killed_worker_is_replaced(trainer, tmp_path, weights):
     run_dir = tmp_path / "run"
-    with Trainer(tmp_path, 100, "--run-dir", run_dir, "--step-seconds", 0.05, "--every", 10) as trainer:
-        first = trainer.read("worker")
-        time.sleep(0.5)
+    with trainer(tmp_path, 100, "--run-dir", run_dir, "--every", 10, "--pause", "15,55") as started:
+        first = started.read("worker")
+        started.read("at", 15)
         os.kill(first, signal.SIGKILL)
-        said = trainer.end()
-        text = trainer.text()
+        started.go_on()
+        started.read("at", 55)
+        eventually(lambda: any(event["kind"] == "worker_failed" for event in journal(run_dir)[1]))
+        started.go_on()
+        said = started.end()
+        text = started.text()
     assert said["weights"] == weights
     assert said["finished"], text
     assert said["status"]["process"]["restarts"] >= 1
     assert "the process that measures ended (signal 9)" in text
-    reports, events = journal(run_dir)
-    assert any(event["kind"] == "worker_failed" for event in events), events
+    reports, _ = journal(run_dir)
     assert reports[-1]["step"] == 100
     assert [report["sequence"] for report in reports] == sorted({report["sequence"] for report in reports})
     steps = [report["step"] for report in reports if report["trigger"] == "interval"]
-    assert steps == sorted(set(steps))
+    assert steps[0] == 10 and steps == sorted(set(steps))
     assert is_gone(first)
     assert is_gone(said["status"]["process"]["process"])
 
 
-def test_failures_of_losses_are_in_the_report(tmp_path, weights):
+def test_failures_of_losses_are_in_the_report(run, tmp_path, weights):
     run_dir = tmp_path / "run"
     said = run(tmp_path, 100, "--run-dir", run_dir, "--losses", "troubled_losses", "--wait-for-reports",
                "--trouble", "raise@30,sys.exit@50,memory@70,none@90")
@@ -185,52 +220,66 @@ def test_failures_of_losses_are_in_the_report(tmp_path, weights):
     assert reports[100]["quantization"][0]["status"] == "ok"
 
 
-def test_a_worker_that_exits_in_losses_is_replaced(tmp_path, weights):
-    said = run(tmp_path, 100, "--losses", "troubled_losses", "--trouble", "os._exit@50", "--finish", 0.5,
-               "--step-seconds", 0.02)
+def test_a_worker_that_exits_in_losses_is_replaced(trainer, tmp_path, weights):
+    with trainer(tmp_path, 100, "--losses", "troubled_losses", "--trouble", "os._exit@50", "--pause", "65",
+                 "--finish", 0.5) as started:
+        started.read("at")
+        eventually(lambda: "the process that measures ended (exit status 9)" in started.text())
+        started.go_on()
+        said = started.end()
     assert said["weights"] == weights
-    assert "the process that measures ended (exit status 9)" in said["text"]
     assert not said["finished"]
 
 
-def test_an_endless_loop_ends_the_worker(tmp_path, weights):
-    with Trainer(tmp_path, 100, "--losses", "troubled_losses", "--trouble", "loop@50", "--step-seconds", 0.1, "--finish", 0,
-                 "--worker", '{"longest_silence": 1, "first_pause": 0.05}') as trainer:
-        said = trainer.end()
-        text = trainer.text()
+def test_an_endless_loop_ends_the_worker_and_its_snapshot_is_measured_again(trainer, tmp_path, weights):
+    run_dir = tmp_path / "run"
+    with trainer(tmp_path, 100, "--run-dir", run_dir, "--losses", "troubled_losses", "--trouble", "loop@50", "--pause", "65",
+                 "--worker", '{"longest_silence": 2, "first_pause": 0.05}') as started:
+        started.read("at")
+        eventually(lambda: "the process that measures ended (exit status 75)" in started.text())
+        started.trouble.write_text("")
+        eventually(lambda: journal(run_dir)[0][-1:] and journal(run_dir)[0][-1]["step"] == 60)
+        started.go_on()
+        said = started.end()
+        text = started.text()
     assert said["weights"] == weights
     assert "the losses function does not return; this process ends" in text
-    assert "the process that measures ended (exit status 75)" in text
+    assert said["finished"] and said["status"]["process"]["lost"] == 0
+    steps = [report["step"] for report in journal(run_dir)[0]]
+    assert steps == sorted(set(steps)) and steps[-1] == 100
 
 
-def test_a_worker_ends_with_its_trainer(tmp_path):
-    with Trainer(tmp_path, 100_000, "--step-seconds", 0.01, "--losses", "troubled_losses", "--trouble", "loop@20") as trainer:
-        worker = trainer.read("worker")
-        time.sleep(0.5)
-        os.kill(trainer.process.pid, signal.SIGKILL)
-        trainer.process.wait()
+def test_a_worker_ends_with_its_trainer(trainer, tmp_path):
+    with trainer(tmp_path, 100, "--pause", "30", "--losses", "troubled_losses", "--trouble", "loop@10") as started:
+        worker = started.read("worker")
+        started.read("at")
+        eventually((tmp_path / "trouble.met").exists)
+        os.kill(started.process.pid, signal.SIGKILL)
+        assert started.process.wait() == -signal.SIGKILL
         assert is_gone(worker, seconds=5)
 
 
-def test_a_worker_steps_back_and_leaves_ctrl_c_to_its_trainer(tmp_path):
-    with Trainer(tmp_path, 100_000, "--step-seconds", 0.01) as trainer:
-        worker = trainer.read("worker")
+def test_a_worker_steps_back_and_leaves_ctrl_c_to_its_trainer(trainer, tmp_path):
+    with trainer(tmp_path, 100, "--pause", "5") as started:
+        worker = started.read("worker")
+        started.read("at")
         assert os.getsid(worker) == worker
         assert os.sched_getscheduler(worker) == os.SCHED_BATCH
         assert os.getpriority(os.PRIO_PROCESS, worker) == 19
         assert pathlib.Path(f"/proc/{worker}/oom_score_adj").read_text().strip() == "1000"
         assert b"OMP_NUM_THREADS=1" in pathlib.Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")
         os.kill(worker, signal.SIGINT)
-        os.killpg(trainer.process.pid, signal.SIGINT)  # as a terminal does
-        trainer.process.wait()
-        assert "KeyboardInterrupt" in trainer.text()
-        assert "the process that measures ended" not in trainer.text()
+        os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
+        assert started.process.wait() == -signal.SIGINT
+        assert "KeyboardInterrupt" in started.text()
+        assert "the process that measures ended" not in started.text()
         assert is_gone(worker)
 
 
 def watch(**arguments):
-    arguments = {"build": "process_model:make_net", "losses": "process_model:token_losses", "quantizers": "rtn3", **arguments}
-    return ptqwatch.watch(process_model.Net(), probe=process_model.batches(1, 1), **arguments)
+    arguments = {"model": process_model.Net(), "build": "process_model:make_net", "losses": "process_model:token_losses",
+                 "probe": process_model.batches(1, 1), "quantizers": "rtn3", **arguments}
+    return ptqwatch.watch(**arguments)
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -267,13 +316,6 @@ def test_a_script_that_trains_when_it_is_imported_is_told_so(tmp_path):
     assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1], done.stderr
 
 
-def eventually(condition, seconds=120):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def test_the_server_outlives_the_worker(tmp_path, bin_dir, monkeypatch):
     if not (bin_dir / "ptqwatch").exists():
         pytest.skip("the program ptqwatch was not built")
@@ -302,6 +344,38 @@ def test_the_server_outlives_the_worker(tmp_path, bin_dir, monkeypatch):
 
     eventually(shows_the_report)
     assert monitor.stop(20)
+
+
+def test_cooldowns_train_a_copy_in_the_worker():
+    monitor = watch(train_step="process_model:train_step", cooldown={"decay_steps": 8, "every_snapshots": 1}, every=1,
+                    max_overhead=1.0, adapt_plan=False)
+    assert "cooldown" in monitor.describe()
+    monitor.step(1, 1e-2)
+    eventually(lambda: monitor.status()["cooldown"]["state"] == "done")
+    assert monitor.stop()
+
+
+def test_on_alert_is_called_by_the_thread_that_steps():
+    model, alarms = process_model.Net(), []
+
+    def note(report):
+        alarms.append((threading.get_ident(), report["verdict"]["state"], report["step"]))
+        raise ValueError("an exception of on_alert is logged")
+
+    monitor = watch(model=model, every=1, on_alert=note, curvature={"enabled": False}, max_overhead=1.0, adapt_plan=False)
+    for step in range(1, 41):
+        with torch.no_grad():
+            model.hidden.weight.add_(1e-3 * torch.randn_like(model.hidden.weight))
+            if step == 30:  # outliers, which a grid of 8 levels cannot take
+                model.hidden.weight[:, 0] *= 100
+                model.out.weight[:, 0] *= 100
+        monitor.step(step, 1e-2)
+        eventually(lambda: (monitor.latest() or {"step": 0})["step"] == step)
+        if alarms:
+            break
+    assert monitor.finish()
+    assert len(alarms) == 1 and alarms[0][0] == threading.get_ident() and alarms[0][2] >= 30, alarms
+    assert monitor.stop()
 
 
 def test_a_disabled_monitor_starts_no_process(monkeypatch):

@@ -1,11 +1,8 @@
 """ptqwatch.watch in a thread of the trainer's process."""
 
 import json
-import os
 import random
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 import urllib.request
@@ -122,7 +119,7 @@ def test_an_optimizer_without_a_formula_is_named(tmp_path, mode):
     assert curvature["optimizer"] == "muon"
     assert "edge_of_stability_ratio" not in curvature
     assert curvature["edge_of_stability_detail"] == (
-        "there is no formula for muon" if mode == "thread" else "the optimizer is in another process")
+        "there is no formula for muon")
     assert json.loads((tmp_path / "status.json").read_text())["optimizer"] == "muon"
 
 
@@ -196,6 +193,7 @@ def test_losses_may_have_weights_and_answers():
     ({"quantizers": "gptq5x"}, ValueError, ["gptq5x"]),
     ({"quantizers": [{"method": "gptq", "bit": 4}]}, TypeError, ["bit", "bits"]),
     ({"overrides": [("head", "rtn4", 1)]}, TypeError, ["overrides[0]", "pair"]),
+    ({"noise_relative_norm": -0.5}, ValueError, ["noise_relative_norm", "-0.5"]),
     ({"serve": 9464}, TypeError, ["serve = 9464"]),
     ({"serve": {"htpp": "x"}}, TypeError, ["serve['htpp']", "serve['http']"]),
     ({"on_failure": "ignore"}, ValueError, ["ignore", "inert"]),
@@ -325,7 +323,7 @@ def test_sharded_and_empty_parameters_are_refused():
         assert word in monitor.failure and "ptqwatch trajectory --follow" in monitor.failure
 
 
-def test_a_dtensor_is_refused():
+def test_a_dtensor_is_refused(start_script):
     script = """
         import os, torch, tiny, ptqwatch
         from torch.distributed.tensor import Replicate, distribute_module, init_device_mesh
@@ -337,15 +335,7 @@ def test_a_dtensor_is_refused():
         assert "DTensor" in monitor.failure and "trajectory --follow" in monitor.failure, monitor.failure
         torch.distributed.destroy_process_group()
     """
-    run_script(script)
-
-
-def run_script(script, timeout=120, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=timeout,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])} | environment)
-    assert done.returncode == 0, done.stderr
-    return done
+    start_script(script).end()
 
 
 ENDLESS = """
@@ -367,14 +357,13 @@ ENDLESS = """
 
 
 @pytest.mark.parametrize("busy", ["pass", "torch.ones(64, 64) @ torch.ones(64, 64)", "time.sleep(3600)"])
-def test_the_interpreter_ends_while_losses_run(busy):
-    done = run_script(ENDLESS.format(busy=busy))
-    assert done.stdout == "trained\n"
+def test_the_interpreter_ends_while_losses_run(start_script, busy):
+    assert start_script(ENDLESS.format(busy=busy)).end() == "trained\n"
 
 
-def test_the_interpreter_ends_inside_an_operator():
+def test_the_interpreter_ends_inside_an_operator(start_script):
     # The operator returns after the monitor was given up, while modules are being destroyed.
-    run_script("""
+    start_script("""
         import sys, threading, time, torch, types, tiny, ptqwatch
         class Slow:
             def __del__(self, sleep=time.sleep):
@@ -398,20 +387,20 @@ def test_the_interpreter_ends_inside_an_operator():
         entered.wait()
         sys.modules["slow"] = types.ModuleType("slow")
         sys.modules["slow"].slow = Slow()
-    """, timeout=120)
+    """).end()
 
 
-def test_the_interpreter_ends_with_a_live_monitor():
-    run_script("""
+def test_the_interpreter_ends_with_a_live_monitor(start_script):
+    start_script("""
         import tiny, ptqwatch
         model = tiny.make_model()
         monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", every=5)
         tiny.train(model, 20, monitor)
-    """)
+    """).end()
 
 
-def test_two_ranks_of_ddp_end_in_the_same_bits(tmp_path):
-    script = f"""
+def test_two_ranks_of_ddp_end_in_the_same_bits(start_script, tmp_path):
+    script = """
         import sys, torch, tiny, ptqwatch
         rank, watched = int(sys.argv[1]), sys.argv[2] == "on"
         store = torch.distributed.FileStore(sys.argv[3], 2)
@@ -433,17 +422,9 @@ def test_two_ranks_of_ddp_end_in_the_same_bits(tmp_path):
     ends = []
     for watched in ("off", "on"):
         outputs = [tmp_path / f"{watched}-{rank}.pt" for rank in (0, 1)]
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(script), str(rank), watched, str(tmp_path / f"store-{watched}"),
-                 str(tmp_path / "run"), str(outputs[rank])],
-                stderr=subprocess.PIPE, text=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])})
-            for rank in (0, 1)
-        ]
-        for process in ranks:
-            _, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
+        ranks = [start_script(script, rank, watched, tmp_path / f"store-{watched}", tmp_path / "run", outputs[rank]) for rank in (0, 1)]
+        for rank in ranks:
+            rank.end()
         ends.append([torch.load(output) for output in outputs])
     for off, on in zip(*ends):
         assert same_bits(off, on)
@@ -580,8 +561,8 @@ def test_without_a_program_training_goes_on(tmp_path):
     assert monitor.stop()
 
 
-def test_a_forked_child_leaves_the_monitor_alone(tmp_path):
-    done = run_script("""
+def test_a_forked_child_leaves_the_monitor_alone(start_script):
+    printed = start_script("""
         import os, sys, tiny, ptqwatch
         model = tiny.make_model()
         monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", every=5,
@@ -595,8 +576,8 @@ def test_a_forked_child_leaves_the_monitor_alone(tmp_path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         assert monitor.finish() and monitor.latest()["step"] == 10
         print("measured")
-    """)
-    assert done.stdout == "measured\n"
+    """).end()
+    assert printed == "measured\n"
 
 
 def test_a_disabled_monitor_does_nothing(monkeypatch):

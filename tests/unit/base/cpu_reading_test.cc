@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -78,6 +79,12 @@ TEST_F(CpuReadingTest, CountsTheOwnWork) {
   }
   EXPECT_GE(after->wall - before->wall, 0.019);
   EXPECT_GE(after->process - before->process, 0.019);
+}
+
+TEST_F(CpuReadingTest, GivesTheTimeOfAnotherProcess) {
+  EXPECT_GT(CpuSecondsOf(getpid()), 0);
+  EXPECT_GT(CpuSecondsOf(getppid()), 0);
+  for (const pid_t none : {0, -1, 1 << 30}) EXPECT_EQ(CpuSecondsOf(none), 0);
 }
 
 }  // namespace cpu_reading_test

@@ -17,6 +17,7 @@
 #include "monitor/worker_link.h"
 #include "monitor_fixture.h"
 #include "ptqwatch/metric_catalog.h"
+#include "support/fake_clock.h"
 #include "support/eventually.h"
 
 namespace ptqwatch {
@@ -51,6 +52,7 @@ class TestWorker {
                                     .process = getpid(),
                                     .bytes = trainer.bytes(),
                                     .layout = trainer.layout(),
+                                    .optimizer = trainer.optimizer(),
                                     .replaces = std::move(replaces)});
     EXPECT_TRUE(opened.ok()) << opened.status();
     link = *std::move(opened);
@@ -107,25 +109,6 @@ std::unique_ptr<ProcessTrainer> MakeTrainer(const TinyTrainer& trainer,
   return *std::move(made);
 }
 
-// A subject without the trainer's optimizer, which another process does not see.
-class WithoutOptimizer final : public Subject {
- public:
-  explicit WithoutOptimizer(std::unique_ptr<Subject> model) : model_(std::move(model)) {}
-  std::vector<NamedTensor> LiveTensors() const override { return model_->LiveTensors(); }
-  absl::Status BuildReplica() override { return model_->BuildReplica(); }
-  std::vector<NamedTensor> ReplicaTensors() const override { return model_->ReplicaTensors(); }
-  LossValues ReplicaLosses(const Batch& batch) override { return model_->ReplicaLosses(batch); }
-  std::string ReplicaInTraining() const override { return model_->ReplicaInTraining(); }
-  bool CanTrainReplica() const override { return model_->CanTrainReplica(); }
-  void TrainReplica(const CooldownStep& step) override { model_->TrainReplica(step); }
-  const std::vector<Batch>& probe() const override { return model_->probe(); }
-  const std::vector<Batch>& calibration() const override { return model_->calibration(); }
-  const std::vector<Batch>& curvature() const override { return model_->curvature(); }
-
- private:
-  const std::unique_ptr<Subject> model_;
-};
-
 // Removes the fields that depend on time.
 Report Timeless(Report report) {
   report.cost = {};
@@ -145,8 +128,7 @@ std::vector<Report> ReportsOfOneProcess() {
   auto recording = std::make_shared<Recording>();
   std::vector<std::unique_ptr<Exporter>> exporters;
   exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  auto monitor = Monitor::Create(std::make_unique<WithoutOptimizer>(trainer.MakeSubject()),
-                                 OptionsFor(20), std::move(exporters));
+  auto monitor = Monitor::Create(trainer.MakeSubject(), OptionsFor(20), std::move(exporters));
   EXPECT_TRUE(monitor.ok()) << monitor.status();
   for (int64_t step = 1; step <= kSteps; ++step) {
     const double loss = trainer.Step();
@@ -193,6 +175,8 @@ TEST(ProcessMonitor, ReportsAreThoseOfOneProcess) {
     EXPECT_TRUE(reports[i] == expected[i]) << "step " << expected[i].step;
   }
   EXPECT_EQ(reports.back().trigger, SnapshotTrigger::kFinish);
+  ASSERT_TRUE(reports.back().curvature.has_value());
+  EXPECT_EQ(reports.back().curvature->optimizer, OptimizerKind::kAdamW);
   EXPECT_EQ(*worker.monitor->status().step, kSteps);
   worker.End();
   EXPECT_EQ(worker.end, WorkerLink::End::kStopped);
@@ -224,11 +208,11 @@ TEST(ProcessMonitor, TakesNoSnapshotWithoutAWorker) {
   const MonitorOptions options = OptionsFor(1);
   auto shared = MakeTrainer(trainer, options);
   shared->OnStep({.step = 1, .learning_rate = 1e-2});
-  EXPECT_EQ(shared->page().slot, SlotState::kFree);
+  EXPECT_EQ(shared->page().slot.slot, SlotState::kFree);
   EXPECT_EQ(shared->page().records[0].outcome.result, SnapshotResult::kSkippedPaused);
   TestWorker worker(*shared, trainer.MakeSubject(), options);
   shared->OnStep({.step = 2, .learning_rate = 1e-2});
-  EXPECT_EQ(shared->page().slot, SlotState::kSent);
+  EXPECT_EQ(shared->page().slot.slot, SlotState::kSent);
   shared->OnStep({.step = 3, .learning_rate = 1e-2});
   EXPECT_EQ(shared->page().records[2].outcome.result, SnapshotResult::kSkippedBusy);
   shared->WorkerEnded();
@@ -236,49 +220,141 @@ TEST(ProcessMonitor, TakesNoSnapshotWithoutAWorker) {
   EXPECT_EQ(shared->page().records[3].outcome.result, SnapshotResult::kSkippedPaused);
 }
 
-TEST(ProcessMonitor, AnotherWorkerMeasuresWhatTheFirstHadNotBegun) {
-  SetLogSink(Severity::kError, nullptr);
+// The digest of the first snapshot.
+std::string DigestOfOneProcess(const MonitorOptions& options) {
   TinyTrainer trainer;
-  const MonitorOptions options = OptionsFor(10);
-  auto shared = MakeTrainer(trainer, options);
-  auto gate = std::make_shared<Gate>();
-  auto first = std::make_unique<TestWorker>(
-      *shared, trainer.MakeSubject(testing::Fault::kNone, [gate] { (*gate)(); }), options);
-  first->Run();
-  gate->Set(false);
-  auto step_to = [&, step = int64_t{0}](int64_t last) mutable {
-    while (step < last) {
-      trainer.Step();
-      shared->OnStep({.step = ++step, .learning_rate = 1e-2});
-    }
-  };
-  step_to(10);
-  gate->AwaitCaller();  // measures step 10 and has freed the slot
-  step_to(20);
-  EXPECT_TRUE(Eventually([&] { return shared->page().slot == SlotState::kFilled; }));
-  // The first one ends without measuring either.
-  std::thread opener([&] {
-    EXPECT_TRUE(Eventually([&] { return first->monitor->status().health == Health::kStopped; }));
-    gate->Set(true);
-  });
-  first->monitor->Stop(std::chrono::milliseconds(50)).IgnoreError();
-  opener.join();
-  first->Halt();
-  // Its thread, which was left behind.
-  EXPECT_TRUE(Eventually([&] { return !first->monitor->status().busy; }));
-  shared->WorkerEnded();
-  ASSERT_EQ(shared->page().slot, SlotState::kFilled);
+  auto monitor = Monitor::Create(trainer.MakeSubject(), options);
+  EXPECT_TRUE(monitor.ok()) << monitor.status();
+  for (int64_t step = 1; step <= options.schedule.every; ++step) {
+    trainer.Step();
+    (*monitor)->OnStep({.step = step, .learning_rate = 1e-2});
+  }
+  EXPECT_TRUE((*monitor)->Finish(std::chrono::seconds(60)).ok());
+  return (*monitor)->latest()->report.snapshot_digest;
+}
 
-  TestWorker second(*shared, trainer.MakeSubject(), options, "the process ended (signal 9)");
-  second.Run();
-  ASSERT_TRUE(second.recording->WaitForReports(1));
-  EXPECT_EQ(second.recording->Reports()[0]->report.step, 20);
-  ASSERT_FALSE(second.recording->Events().empty());
-  EXPECT_EQ(second.recording->Events()[0].kind, Event::Kind::kWorkerFailed);
-  EXPECT_EQ(second.recording->Events()[0].message, "the process ended (signal 9)");
-  step_to(30);
-  ASSERT_TRUE(second.recording->WaitForReports(2));
-  EXPECT_EQ(second.recording->Reports()[1]->report.step, 30);
+// A trainer whose workers end in the middle of a measurement.
+class InterruptedRun : public ::testing::Test {
+ protected:
+  InterruptedRun() { SetLogSink(Severity::kError, nullptr); }
+  void StepTo(int64_t last) {
+    while (step_ < last) {
+      trainer_.Step();
+      shared_->OnStep({.step = ++step_, .learning_rate = 1e-2});
+    }
+  }
+  // A worker whose losses wait for the gate.
+  std::unique_ptr<TestWorker> StopsAtGate(std::string replaces = "") {
+    auto worker = std::make_unique<TestWorker>(
+        *shared_,
+        trainer_.MakeSubject(testing::Fault::kNone, [gate = gate_] { (*gate)(); }), options_,
+        std::move(replaces));
+    worker->Run();
+    gate_->Set(false);
+    return worker;
+  }
+  // Ends a worker that waits at the gate. It reports nothing.
+  void End(TestWorker& worker) {
+    gate_->AwaitCaller();  // it has freed the slot
+    std::thread opener([&] {
+      EXPECT_TRUE(Eventually([&] { return worker.monitor->status().health == Health::kStopped; }));
+      gate_->Set(true);
+    });
+    worker.monitor->Stop(std::chrono::milliseconds(50)).IgnoreError();
+    opener.join();
+    worker.Halt();
+    // Its thread, which was left behind.
+    EXPECT_TRUE(Eventually([&] { return !worker.monitor->status().busy; }));
+    shared_->WorkerEnded();
+  }
+  std::unique_ptr<TestWorker> Works() {
+    auto worker =
+        std::make_unique<TestWorker>(*shared_, trainer_.MakeSubject(), options_, "the first ended");
+    worker->Run();
+    return worker;
+  }
+
+  TinyTrainer trainer_;
+  const MonitorOptions options_ = OptionsFor(10);
+  const std::unique_ptr<ProcessTrainer> shared_ = MakeTrainer(trainer_, options_);
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  int64_t step_ = 0;
+};
+
+TEST_F(InterruptedRun, AnotherWorkerMeasuresWhatTheFirstHadNotBegun) {
+  auto first = StopsAtGate();
+  StepTo(10);
+  gate_->AwaitCaller();  // measures step 10 and has freed the slot
+  StepTo(20);
+  EXPECT_TRUE(Eventually([&] { return shared_->page().slot.slot == SlotState::kFilled; }));
+  End(*first);
+  ASSERT_EQ(shared_->page().slot.slot, SlotState::kFilled);
+
+  auto second = Works();
+  ASSERT_TRUE(second->recording->WaitForReports(1));
+  EXPECT_EQ(second->recording->Reports()[0]->report.step, 20);
+  EXPECT_EQ(shared_->lost(), 1);  // step 10
+  ASSERT_FALSE(second->recording->Events().empty());
+  EXPECT_EQ(second->recording->Events()[0].kind, Event::Kind::kWorkerFailed);
+  EXPECT_EQ(second->recording->Events()[0].message, "the first ended");
+  StepTo(30);
+  ASSERT_TRUE(second->recording->WaitForReports(2));
+  EXPECT_EQ(second->recording->Reports()[1]->report.step, 30);
+  EXPECT_EQ(shared_->lost(), 1);
+}
+
+TEST_F(InterruptedRun, AnotherWorkerMeasuresWhatTheFirstWasMeasuring) {
+  auto first = StopsAtGate();
+  StepTo(13);
+  End(*first);
+  ASSERT_EQ(shared_->page().slot.slot, SlotState::kFree);
+  StepTo(15);  // the weights go on
+
+  auto second = Works();
+  ASSERT_TRUE(second->recording->WaitForReports(1));
+  const Report again = second->recording->Reports()[0]->report;
+  EXPECT_EQ(again.step, 10);
+  EXPECT_EQ(shared_->lost(), 0);
+  StepTo(20);
+  ASSERT_TRUE(second->recording->WaitForReports(2));
+  EXPECT_EQ(second->recording->Reports()[1]->report.step, 20);
+  EXPECT_EQ(again.snapshot_digest, DigestOfOneProcess(options_));
+}
+
+TEST_F(InterruptedRun, ASnapshotThatEndsTwoWorkersIsGivenUp) {
+  auto first = StopsAtGate();
+  StepTo(10);
+  End(*first);
+  auto second = StopsAtGate("the first ended");
+  End(*second);
+  EXPECT_EQ(shared_->lost(), 0);
+
+  auto third = Works();
+  EXPECT_TRUE(Eventually([&] { return shared_->lost() == 1; }));
+  EXPECT_EQ(shared_->page().slot.slot, SlotState::kFree);
+  StepTo(20);
+  ASSERT_TRUE(third->recording->WaitForReports(1));
+  EXPECT_EQ(third->recording->Reports()[0]->report.step, 20);
+  EXPECT_EQ(shared_->lost(), 1);
+}
+
+TEST(ProcessMonitor, ChargesTheServerOfTheTrainer) {
+  TinyTrainer trainer;
+  testing::FakeClock clock;  // stands still, so that copies take no time
+  MonitorOptions options = OptionsFor(1);
+  options.clock = &clock;
+  options.training_threads = 1 << 10;  // leaves no core
+  auto shared = MakeTrainer(trainer, options);
+  TestWorker worker(*shared, trainer.MakeSubject(), options);
+  // This process stands for the server.
+  shared->page().server.Write({.status = {.state = ServerState::kServing}, .process = getpid()});
+  worker.Run();
+  ASSERT_TRUE(Eventually(
+      [&] { return worker.monitor->status().server.state == ServerState::kServing; }));
+  shared->OnStep({.step = 1, .learning_rate = 1e-2});
+  ASSERT_TRUE(worker.recording->WaitForReports(1));
+  clock.Wait(std::chrono::seconds(1));
+  EXPECT_GT(worker.monitor->status().overhead_ratio, 0.0);
 }
 
 TEST(ProcessMonitor, AForkedChildTouchesNothing) {
