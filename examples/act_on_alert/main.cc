@@ -45,7 +45,7 @@ double Train(CharTraining& training, Reaction& reaction, const CharGptFlags& fla
   const auto start = Clock::now();
   for (int64_t step = 1; step <= flags.schedule.steps && !stop.requested(); ++step) {
     const double learning_rate = reaction.LearningRate(step - 1);
-    training.Step(learning_rate);
+    training.Step(learning_rate, flags.SamRho(step - 1));
     reaction.AfterStep(step);
     if (monitor == nullptr) continue;
     monitor->OnStep({.step = step,

@@ -17,6 +17,8 @@ constexpr int64_t kWarmupSteps = 300;
 struct Given {
   std::string model = "gpt";
   std::string schedule = "wsd";
+  std::string optimizer = "adamw";
+  std::optional<int64_t> sam_from;
   std::optional<int64_t> steps;
   std::optional<int64_t> warmup;
   std::optional<int64_t> width;
@@ -47,9 +49,19 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
                  "Share of the run over which wsd decays to zero")
       ->check(RealFrom(0, 1))
       ->capture_default_str();
-  app.add_option("--weight-decay", flags->weight_decay, "AdamW's weight decay, on matrices only")
+  app.add_option("--optimizer", given->optimizer,
+                 "adamw, or muon for the matrices between embeddings and head")
+      ->check(CLI::IsMember({"adamw", "muon"}))
+      ->capture_default_str();
+  app.add_option("--weight-decay", flags->weight_decay,
+                 "Weight decay of the optimizer, on matrices only")
       ->check(RealFrom(0, 10))
       ->capture_default_str();
+  app.add_option("--sam-rho", flags->sam_rho,
+                 "Radius of sharpness-aware minimisation, which doubles the cost of a step [off]")
+      ->check(RealFrom(0, 1e3));
+  integer("--sam-from", &given->sam_from, 0,
+          "With --sam-rho: its first step [the decay's, or 0 without a decay]");
   integer("--width", &given->width, 1, "Width of the hidden state [gpt 32, mlp 64]");
   integer("--layers", &given->layers, 1, "Blocks [gpt 2, mlp 3]");
   integer("--heads", &flags->heads, 1, "Attention heads")->capture_default_str();
@@ -68,6 +80,7 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
 /// Resolves defaults that depend on several flags. Throws UsageError for contradictions.
 void Resolve(const Given& given, CharGptFlags* flags) {
   flags->mlp = given.model == "mlp";
+  flags->muon = given.optimizer == "muon";
   flags->width = given.width.value_or(flags->mlp ? 64 : 32);
   flags->layers = given.layers.value_or(flags->mlp ? 3 : 2);
   if (!flags->mlp && flags->width % flags->heads != 0) {
@@ -88,6 +101,10 @@ void Resolve(const Given& given, CharGptFlags* flags) {
                      " needs --schedule wsd with a decay");
   }
   const int64_t before_decay = schedule.steps - schedule.decay_steps;
+  if (given.sam_from && flags->sam_rho == 0) {
+    throw UsageError("--sam-from: " + std::to_string(*given.sam_from) + " needs --sam-rho");
+  }
+  flags->sam_from = given.sam_from.value_or(schedule.decay_steps > 0 ? before_decay : 0);
   schedule.warmup_steps =
       given.warmup.value_or(std::min({kWarmupSteps, schedule.steps / 10, before_decay}));
   if (schedule.warmup_steps > before_decay) {

@@ -1,13 +1,14 @@
 #include "char_training.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "optimizer.h"
 #include "program.h"
 #include "ptqwatch/module_subject.h"
 #include "ptqwatch/torch_optimizer.h"
+#include "sharpness_aware.h"
 #include "torch/nn/utils/clip_grad.h"
 #include "torch/utils.h"
 #include "training_state.h"
@@ -47,38 +48,40 @@ Batches MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& fla
 // Takes one optimizer step and returns the loss before it.
 at::Tensor TrainOn(
     CharModel& model, const at::Tensor& x, const at::Tensor& y, double learning_rate,
-    torch::optim::AdamW& optimizer, absl::FunctionRef<void()> on_gradients = [] {}) {
-  for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
-  const at::Tensor loss = model.TokenLosses(x, y).mean();
-  optimizer.zero_grad();
+    double sam_rho, Optimizer& optimizer, absl::FunctionRef<void()> on_gradients = [] {}) {
+  const auto loss_now = [&] { return model.TokenLosses(x, y).mean(); };
+  const at::Tensor loss = loss_now();
+  model.zero_grad();
   loss.backward();
+  if (sam_rho > 0) TakeGradientsUphill(model.parameters(), sam_rho, loss_now);
   on_gradients();
   torch::nn::utils::clip_grad_norm_(model.parameters(), kClipNorm);
-  optimizer.step();
+  optimizer.Step(learning_rate);
   return loss;
 }
 
-// Trains a copy of the model as Step trains the model, on separate batches.
+// Trains a copy of the model as Step trains the model in its decay, on separate batches.
 class ReplicaTrainer {
  public:
-  ReplicaTrainer(std::vector<uint8_t> text, SequenceShape shape, int64_t batch, double weight_decay)
-      : text_(std::move(text)), shape_(shape), batch_(batch), weight_decay_(weight_decay) {}
+  ReplicaTrainer(std::vector<uint8_t> text, SequenceShape shape, const CharGptFlags& flags)
+      : text_(std::move(text)), shape_(shape), flags_(flags) {}
 
   void Step(CharModel& replica, const CooldownStep& step) {
-    if (step.index == 0) optimizer_.emplace(MakeOptimizer(replica, weight_decay_));
+    if (step.index == 0) optimizer_.emplace(replica, flags_.muon, flags_.weight_decay);
     std::mt19937_64 generator(static_cast<uint64_t>(step.batch));
-    const auto starts = DrawStarts(text_, shape_, batch_, generator);
-    const Batch batch = MakeBatches(text_, shape_, starts, batch_).front();
-    TrainOn(replica, batch[0], batch[1], step.learning_rate, *optimizer_);
+    const auto starts = DrawStarts(text_, shape_, flags_.batch, generator);
+    const Batch batch = MakeBatches(text_, shape_, starts, flags_.batch).front();
+    const int64_t decay_start = flags_.schedule.steps - flags_.schedule.decay_steps;
+    TrainOn(replica, batch[0], batch[1], step.learning_rate, flags_.SamRho(decay_start),
+            *optimizer_);
     if (step.index == step.steps - 1) optimizer_.reset();
   }
 
  private:
   const std::vector<uint8_t> text_;
   const SequenceShape shape_;
-  const int64_t batch_;
-  const double weight_decay_;
-  std::optional<torch::optim::AdamW> optimizer_;
+  const CharGptFlags flags_;
+  std::optional<Optimizer> optimizer_;
 };
 
 }  // namespace
@@ -94,22 +97,26 @@ CharTraining::CharTraining(const CharGptFlags& flags)
       model_(MakeSeededModel(flags, config_)),
       shape_{model_->inputs(), flags.length},
       probe_(MakeProbe(text_, shape_, flags)),
-      optimizer_(MakeOptimizer(*model_, flags.weight_decay)),
+      optimizer_(*model_, flags.muon, flags.weight_decay),
       generator_(flags.trainer.seed),
       x_(at::empty({flags.batch, shape_.inputs}, at::kLong)),
       y_(at::empty({flags.batch, shape_.length}, at::kLong)) {}
 
-at::Tensor CharTraining::Step(double learning_rate, absl::FunctionRef<void()> on_gradients) {
+at::Tensor CharTraining::Step(double learning_rate, double sam_rho,
+                              absl::FunctionRef<void()> on_gradients) {
   FillSequences(text_.training, shape_,
                 DrawStarts(text_.training, shape_, flags_.batch, generator_), x_, y_);
-  return TrainOn(*model_, x_, y_, learning_rate, optimizer_, on_gradients);
+  return TrainOn(*model_, x_, y_, learning_rate, sam_rho, optimizer_, on_gradients);
 }
 
 std::unique_ptr<Subject> CharTraining::MakeSubject() const {
   std::mt19937_64 generator(flags_.trainer.seed ^ kCalibrationStream);
   const auto starts = DrawStarts(text_.training, shape_, flags_.calibration_sequences, generator);
-  auto trainer =
-      std::make_shared<ReplicaTrainer>(text_.training, shape_, flags_.batch, flags_.weight_decay);
+  auto trainer = std::make_shared<ReplicaTrainer>(text_.training, shape_, flags_);
+  std::function<std::optional<OptimizerView>()> view;  // no OptimizerKind is Muon
+  if (!flags_.muon) {
+    view = [optimizer = &optimizer_, model = model_] { return ViewOf(optimizer->adamw(), *model); };
+  }
   return MakeModuleSubject(
       model_,
       {.replica = [mlp = flags_.mlp, config = config_] { return MakeModel(mlp, config); },
@@ -121,8 +128,7 @@ std::unique_ptr<Subject> CharTraining::MakeSubject() const {
        },
        .probe = probe_,
        .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
-       .optimizer = [optimizer = &optimizer_,
-                     model = model_] { return ViewOf(*optimizer, *model); },
+       .optimizer = view,
        .train_step = [trainer](std::shared_ptr<CharModel>& replica,
                                const CooldownStep& step) { trainer->Step(*replica, step); }});
 }

@@ -11,10 +11,10 @@
 #include "absl/status/status.h"
 #include "char_gpt_flags.h"
 #include "char_model.h"
+#include "optimizer.h"
 #include "ptqwatch/subject.h"
 #include "sequences.h"
 #include "text.h"
-#include "torch/optim/adamw.h"
 
 namespace ptqwatch::examples {
 
@@ -27,11 +27,12 @@ class CharTraining {
   CharTraining(const CharTraining&) = delete;
   CharTraining& operator=(const CharTraining&) = delete;
 
-  /// Takes one optimizer step on the next batch and returns the loss before it. Calls
+  /// Takes one optimizer step on the next batch and returns the loss before it. `sam_rho` is the
+  /// radius of sharpness-aware minimisation (CharGptFlags::SamRho); 0: without. Calls
   /// `on_gradients` when the gradients are complete, before they are clipped; data-parallel
   /// trainers average them there.
   at::Tensor Step(
-      double learning_rate, absl::FunctionRef<void()> on_gradients = [] {});
+      double learning_rate, double sam_rho = 0, absl::FunctionRef<void()> on_gradients = [] {});
 
   /// The subject of the monitor. Losses are compared on held-out text, GPTQ is calibrated on
   /// training text. The closures own everything they use except the optimizer, so this object must
@@ -63,7 +64,7 @@ class CharTraining {
   const std::shared_ptr<CharModel> model_;
   const SequenceShape shape_;
   const std::vector<Batch> probe_;
-  torch::optim::AdamW optimizer_;
+  Optimizer optimizer_;
   std::mt19937_64 generator_;
   const at::Tensor x_, y_;  // the current batch
 };

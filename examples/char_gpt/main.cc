@@ -50,7 +50,7 @@ TrainingResult Train(CharTraining& training, const CharGptFlags& flags, Monitor*
   int64_t step = 0;
   while (step < flags.schedule.steps && !stop.requested()) {
     const double learning_rate = flags.schedule.LearningRate(step);
-    const at::Tensor loss = training.Step(learning_rate);
+    const at::Tensor loss = training.Step(learning_rate, flags.SamRho(step));
     ++step;
 
     if (monitor == nullptr) continue;

@@ -17,6 +17,7 @@ constexpr char kGenerator[] = "generator";
 constexpr char kFirstMoment[] = ".exp_avg";
 constexpr char kSecondMoment[] = ".exp_avg_sq";
 constexpr char kSteps[] = ".steps";
+constexpr char kMomentumBuffer[] = ".momentum_buffer";
 
 TensorSource SourceOf(const std::string& name, const at::Tensor& tensor) {
   const at::Tensor values = tensor.detach().contiguous();
@@ -58,14 +59,18 @@ absl::Status ReadMoments(const SafetensorsFile& file, const std::string& name,
 }  // namespace
 
 absl::Status SaveTrainingState(const std::string& path, const torch::nn::Module& model,
-                               const torch::optim::AdamW& optimizer,
-                               const std::mt19937_64& generator) {
+                               const Optimizer& optimizer, const std::mt19937_64& generator) {
   std::vector<TensorSource> tensors;
   TensorMetadata metadata;
   for (const auto& item : model.named_parameters()) {
     tensors.push_back(SourceOf(item.key(), item.value()));
-    const auto found = optimizer.state().find(item.value().unsafeGetTensorImpl());
-    if (found == optimizer.state().end()) continue;
+    if (const at::Tensor momentum = optimizer.muon().Momentum(item.value()); momentum.defined()) {
+      tensors.push_back(SourceOf(item.key() + kMomentumBuffer, momentum));
+      continue;
+    }
+    const auto& states = optimizer.adamw().state();
+    const auto found = states.find(item.value().unsafeGetTensorImpl());
+    if (found == states.end()) continue;
     const auto& state = static_cast<const torch::optim::AdamWParamState&>(*found->second);
     tensors.push_back(SourceOf(item.key() + kFirstMoment, state.exp_avg()));
     tensors.push_back(SourceOf(item.key() + kSecondMoment, state.exp_avg_sq()));
@@ -78,15 +83,17 @@ absl::Status SaveTrainingState(const std::string& path, const torch::nn::Module&
 }
 
 absl::Status LoadTrainingState(const std::string& path, torch::nn::Module& model,
-                               torch::optim::AdamW& optimizer, std::mt19937_64& generator) {
+                               Optimizer& optimizer, std::mt19937_64& generator) {
   const absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
   if (!file.ok()) return file.status();
   const at::NoGradGuard no_grad;
   for (const auto& item : model.named_parameters()) {
     if (absl::Status read = Read(*file, item.key(), item.value()); !read.ok()) return read;
-    if (absl::Status read = ReadMoments(*file, item.key(), item.value(), optimizer); !read.ok()) {
-      return read;
-    }
+    const at::Tensor momentum = optimizer.muon().Momentum(item.value());
+    const absl::Status read = momentum.defined()
+                                  ? Read(*file, item.key() + kMomentumBuffer, momentum)
+                                  : ReadMoments(*file, item.key(), item.value(), optimizer.adamw());
+    if (!read.ok()) return read;
   }
   const auto text = file->metadata().find(kGenerator);
   if (text == file->metadata().end()) return Damaged(*file, "has no generator");

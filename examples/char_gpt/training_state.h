@@ -6,23 +6,22 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "optimizer.h"
 #include "ptqwatch/subject.h"
 #include "torch/nn/module.h"
-#include "torch/optim/adamw.h"
 
 namespace ptqwatch::examples {
 
-/// Writes a safetensors file: the parameters, AdamW's two moments and step counts, and the
-/// generator as metadata. Reading it back gives the same bits. Writes the whole file or nothing
-/// (fsync and rename). Errors as WriteSafetensors.
+/// Writes a safetensors file: the parameters, Muon's momentum, AdamW's two moments and step counts,
+/// and the generator as metadata. Reading it back gives the same bits. Writes the whole file or
+/// nothing (fsync and rename). Errors as WriteSafetensors.
 absl::Status SaveTrainingState(const std::string& path, const torch::nn::Module& model,
-                               const torch::optim::AdamW& optimizer,
-                               const std::mt19937_64& generator);
+                               const Optimizer& optimizer, const std::mt19937_64& generator);
 
 /// Reads a file from SaveTrainingState. Errors: those of SafetensorsFile; DataLoss, naming the
-/// file, if it belongs to another model or is incomplete.
+/// file, if it belongs to another model or optimizer or is incomplete.
 absl::Status LoadTrainingState(const std::string& path, torch::nn::Module& model,
-                               torch::optim::AdamW& optimizer, std::mt19937_64& generator);
+                               Optimizer& optimizer, std::mt19937_64& generator);
 
 /// Writes only the parameters, under their names.
 absl::Status SaveModelWeights(const std::string& path, const torch::nn::Module& model);

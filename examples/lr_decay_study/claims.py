@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 
-from legs import SHARES, decay_steps, decays, named, rate_run, reference, weight_decay_run
+from legs import SHARES, decay_steps, decays, named, rate_below, rate_run, reference, weight_decay_run
 from stats import fit_line, is_falling, is_rising, mean, ratio, spearman, standard_deviation
 
 FEWEST_SEEDS = 3  # the fewest seeds that can decide a claim
@@ -246,7 +246,7 @@ def weight_decays(s, runs):
     ends = {decay: runs.end(weight_decay_run(s, decay)) for decay in s.decays}
     losses = {decay: runs.end(weight_decay_run(s, decay), LOSS) for decay in s.decays}
     # This compares the nearest rate below the peak with one step between weight decays, which is about as large.
-    lower = [rate for rate in s.rates if rate < s.peak][-1]
+    lower = rate_below(s)
     by_rate = ratio(runs.end_error(rate_run(s, lower)), runs.end_error(reference(s)))
     by_decay = max(0.0, *(ratio(a, b) for a, b in itertools.pairwise(ends.values())))
     least, most = min(losses.values()), max(losses.values())

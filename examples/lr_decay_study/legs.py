@@ -6,11 +6,13 @@ import math
 import types
 
 # The parts of a study that --only can select, the most important first.
-GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine")
+GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine", "since")
 # Gives each member of a soup other batches than the other members and the trunk.
 MEMBER_STREAM = 0x5851F42D4C957F2D
 # The cost of a measurement in training steps, for estimating the time left.
 STEPS_PER_MEASUREMENT = 300
+# The quantizers of a study that leaves out the other number formats.
+INTEGERS = ["rtn3", "rtn4", "gptq3", "gptq4"]
 SHARES = {  # of the peak rate, by the share of the decay that is left
     "linear": lambda left: left,
     "cosine": lambda left: 0.5 * (1 + math.cos(math.pi * (1 - left))),
@@ -27,7 +29,7 @@ FULL = {
     "weight_decay": 0.1,
     "peak": 1e-2,  # learning rate of the plateau
     # The measurements. Quantizers are short names of reports; formats with blocks of their own ignore the group size.
-    "quantizers": ["rtn3", "rtn4", "gptq3", "gptq4", "rtn-mxfp4", "rtn-nvfp4", "gptq-mxfp4", "gptq-nvfp4", "gptq-fp8_e4m3",
+    "quantizers": [*INTEGERS, "rtn-mxfp4", "rtn-nvfp4", "gptq-mxfp4", "gptq-nvfp4", "gptq-fp8_e4m3",
                    "gptq4-int-h64", "gptq-mxfp4-h32"],
     "group_size": 64, "probe_sequences": 1024, "calibration_sequences": 128,
     "every": 400,  # steps between measurements, and between saved weights
@@ -45,6 +47,8 @@ FULL = {
     "window": 10,  # number of weights in an average, `every` steps apart
     "average_every": 1600,  # steps between measured averages
     "soup": 3,  # number of cooldowns in the average
+    "muon_rates": [3e-3, 1e-2],  # peaks of the runs with Muon, ascending
+    "sam_rhos": [0.05, 0.2],  # radii of sharpness-aware minimisation in a decay, ascending
 }
 SCALES = {
     "full": FULL,  # evidence
@@ -78,6 +82,11 @@ def rate_run(s, rate):
     return reference(s) if rate == s.peak else named("rate", rate)
 
 
+def rate_below(s):
+    """The rate of the sweep next below the plateau's."""
+    return max(rate for rate in s.rates if rate < s.peak)
+
+
 def weight_decay_run(s, weight_decay):
     return reference(s) if weight_decay == s.weight_decay else named("decay", weight_decay)
 
@@ -92,6 +101,11 @@ def decays(s):
     last, whole = decay_steps(s), s.run - s.warmup
     return {**{named("linear", part): (decay_steps(s, part), "linear") for part in s.fractions},
             "sqrt": (last, "sqrt"), "tail": (last, "cosine"), "line": (whole, "linear"), named("cosine", s.run): (whole, "cosine")}
+
+
+def merges(s):
+    """{run: (steps, shape)} of the merges that stand for decays that end after `run` steps."""
+    return {named(f"merge-{shape}", part): (decay_steps(s, part), shape) for shape in SHARES for part in s.fractions}
 
 
 @dataclasses.dataclass
@@ -118,13 +132,14 @@ class SeedPlan:
     def id(self, run, step):
         return f"s{self.seed}.{run}@{step:06d}"
 
-    def add(self, run, groups, steps, decay=0, shape="linear", start=0, rate=None, weight_decay=None, cuts=(), batch_seed=None, keep=False):
+    def add(self, run, groups, steps, decay=0, shape="linear", start=0, rate=None, weight_decay=None, cuts=(), batch_seed=None, keep=False,
+            more=None):
         """Adds a run, cut where others leave it and where a leg would become too long. Returns the id of its last leg."""
         s = self.s
         parent = self.id("trunk", start) if start else ""
         flags = {"--schedule": "wsd" if decay else "constant", "--steps": steps, "--warmup": s.warmup, "--lr": rate or s.peak,
                  "--decay-fraction": decay / steps, "--decay-shape": shape, "--weight-decay": weight_decay or s.weight_decay,
-                 "--seed": self.seed, "--every": s.every}
+                 "--seed": self.seed, "--every": s.every, **(more or {})}
         if batch_seed is not None:
             flags["--batch-seed"] = batch_seed
         while start < steps:
@@ -138,52 +153,62 @@ class SeedPlan:
             parent, start = leg.id, end
         return parent
 
-    def branch(self, run, groups, steps, decay, shape="linear", batch_seed=None):
+    def branch(self, run, groups, steps, decay, shape="linear", batch_seed=None, more=None):
         """Adds a run that leaves the trunk where its own rate begins to decay."""
-        return self.add(run, groups, steps, decay, shape, start=steps - decay, batch_seed=batch_seed)
+        return self.add(run, groups, steps, decay, shape, start=steps - decay, batch_seed=batch_seed, more=more)
 
-    def add_means(self, run, means):
+    def kept(self):
+        """{step: id of the leg of the trunk that keeps the weights of the step}"""
+        return {step: leg.id for leg in self.trunk for step in range(leg.flags["--from"] + 1, leg.flags["--to"] + 1)}
+
+    def add_means(self, run, groups, means, shape=None):
+        """Adds a leg that measures, for each step of `means`, the mean of saved weights; with a `shape`, the merge that stands for a decay of that
+        shape (arXiv 2507.17634)."""
         needs = list(dict.fromkeys(leg for members in means.values() for leg, _ in members))
         name = f"s{self.seed}.{run}"
-        self.legs.append(Leg(name, name, ("average",), needs, {"--seed": self.seed, "--lr": self.s.peak, "--every": 1},
-                             STEPS_PER_MEASUREMENT * len(means), means=means))
+        flags = {"--seed": self.seed, "--lr": self.s.peak, "--every": 1}
+        if shape:
+            flags["--mean-shape"] = shape
+        self.legs.append(Leg(name, name, groups, needs, flags, STEPS_PER_MEASUREMENT * len(means), means=means))
 
     def budget(self):
         """The trunk (the longest run, at a constant rate), its cooldowns, and the reference."""
         s = self.s
-        cuts = [budget - s.cooldown for budget in s.budgets] + [s.run - decay_steps(s, part) for part in s.fractions]
+        cuts = [budget - s.cooldown for budget in s.budgets] + [s.run - decay_steps(s, part) for part in s.fractions] + [s.run]
         self.add("trunk", ("budget",), s.budgets[-1], cuts=cuts, keep=True)
         self.trunk = list(self.legs)
         for budget in s.budgets:
             self.branch(named("cooldown", budget), ("budget",), budget, s.cooldown)
-        self.branch(reference(s), ("rate", "average", "shape", "weight_decay", "cosine"), s.run, decay_steps(s))
+        self.branch(reference(s), ("rate", "average", "shape", "weight_decay", "cosine", "since"), s.run, decay_steps(s))
 
     def rate(self):
         for rate in self.s.rates:
             if rate != self.s.peak:
-                self.add(rate_run(self.s, rate), ("rate",), self.s.run, decay_steps(self.s), rate=rate)
+                groups = ("rate", "since") if rate == rate_below(self.s) else ("rate",)
+                self.add(rate_run(self.s, rate), groups, self.s.run, decay_steps(self.s), rate=rate)
 
     def average(self):
         """Means of the trunk's last `window` weights (LAWA), and of the ends of cooldowns with other batches (a soup)."""
         s = self.s
-        kept = {step: leg.id for leg in self.trunk for step in range(leg.flags["--from"] + 1, leg.flags["--to"] + 1)}
-        self.add_means("average", {
+        kept = self.kept()
+        self.add_means("average", ("average",), {
             step: [(kept[member], member) for member in range(step - (s.window - 1) * s.every, step + 1, s.every)]
             for step in range(s.average_every, s.budgets[-1] + 1, s.average_every) if step >= s.window * s.every})
         members = [self.id(reference(s), s.run)]
         for i in range(1, s.soup):
             members.append(self.branch(named("member", i), ("average",), s.run, decay_steps(s),
                                        batch_seed=(MEMBER_STREAM * i + self.seed) % 2**64))
-        self.add_means("soup", {s.run: [(member, s.run) for member in members]})
+        self.add_means("soup", ("average",), {s.run: [(member, s.run) for member in members]})
 
     def shape(self):
         s = self.s
         for run, (steps, shape) in decays(s).items():
             if run == reference(s):
                 continue
-            groups = ("shape", "cosine") if run == named("cosine", s.run) else ("shape",)
-            start = 0 if steps == s.run - s.warmup else s.run - steps
-            self.add(run, groups, s.run, steps, shape, start=start)
+            if steps < s.run - s.warmup:
+                self.branch(run, ("shape", "since"), s.run, steps, shape)
+            else:
+                self.add(run, ("shape", "cosine") if run == named("cosine", s.run) else ("shape",), s.run, steps, shape)
 
     def weight_decay(self):
         for weight_decay in self.s.decays:
@@ -194,6 +219,19 @@ class SeedPlan:
         for steps in self.s.cosines:
             if steps != self.s.run:
                 self.add(named("cosine", steps), ("cosine",), steps, steps - self.s.warmup, "cosine")
+
+    def since(self):
+        """Muon; sharpness-aware minimisation in the decay; merges of the trunk's weights that stand for decays, and the weights at their end."""
+        s = self.s
+        for rate in s.muon_rates:
+            self.add(named("muon", rate), ("since",), s.run, decay_steps(s), rate=rate, more={"--optimizer": "muon"})
+        for rho in s.sam_rhos:
+            self.branch(named("sam", rho), ("since",), s.run, decay_steps(s), more={"--sam-rho": rho})
+        kept = self.kept()
+        self.add_means("plateau", ("since",), {s.run: [(kept[s.run], s.run)]})
+        for run, (steps, shape) in merges(s).items():
+            members = range(s.run - steps + s.every, s.run + 1, s.every)
+            self.add_means(run, ("since",), {s.run: [(kept[step], step) for step in members]}, shape)
 
 
 def plan(s, groups=()):

@@ -1,11 +1,13 @@
 // Trains one leg of the learning-rate decay study, from one saved state to the next, and regularly
-// waits for a complete report; or measures means of weights saved by other legs. The script `study`
-// plans the legs, runs this program for each, and judges their journals.
+// waits for a complete report; or measures means of weights saved by other legs. Adds the critical
+// sharpness of each measured step to sharpness.jsonl. The script `study` plans the legs, runs this
+// program for each, and judges their journals.
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <memory>
@@ -16,11 +18,13 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
+#include "ATen/TensorOperators.h"
 #include "absl/strings/str_split.h"
 #include "char_training.h"
 #include "program.h"
 #include "ptqwatch/monitor.h"
 #include "ptqwatch/offline/average_weights.h"
+#include "ptqwatch/offline/loss_curvature.h"
 
 namespace ptqwatch::examples {
 namespace {
@@ -32,6 +36,9 @@ constexpr std::chrono::hours kPatience(24);
 constexpr std::chrono::seconds kStopTime(30);
 // More than any report needs, and the same on every machine.
 constexpr int64_t kMonitorBytes = int64_t{1} << 30;
+// The step along the gradient from which the search for the critical rate starts. These models have
+// critical rates of about 0.04 to 2.
+constexpr double kGradientStep = 0.1;
 
 const std::map<std::string, DecayShape> kShapes = {{"linear", DecayShape::kLinear},
                                                    {"cosine", DecayShape::kCosine},
@@ -47,11 +54,13 @@ struct LegFlags {
   std::optional<uint64_t> batch_seed;
   bool keep_weights = false;
   std::vector<std::pair<int64_t, std::string>> means;  ///< step, comma-separated names
+  std::optional<DecayShape> mean_shape;                ///< that the means stand for
 };
 
 LegFlags ParseLegFlags(int argc, char** argv) {
   LegFlags flags;
   std::string shape = "linear";
+  std::string mean_shape;
   const auto add_flags = [&](CLI::App& app) {
     const auto steps = CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max(), "INT >= 0");
     app.add_option("--leg", flags.dir, "Directory for the leg's weights and its state")->required();
@@ -73,12 +82,16 @@ LegFlags ParseLegFlags(int argc, char** argv) {
                    "--leg) as the model of a step")
         ->type_name("STEP FILE,FILE,...")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--mean-shape", mean_shape,
+                   "Weight the files of every --mean so that it stands for a decay of this shape")
+        ->check(CLI::IsMember(kShapes));
   };
   flags.recipe = ParseCharGptFlags(argc, argv,
                                    "Trains one leg of the study of learning-rate decay. "
                                    "examples/lr_decay_study/study runs the whole study.",
                                    add_flags);
   flags.recipe.schedule.shape = kShapes.at(shape);
+  if (!mean_shape.empty()) flags.mean_shape = kShapes.at(mean_shape);
   flags.recipe.trainer.wait = true;
   return flags;
 }
@@ -117,6 +130,10 @@ class Leg {
     auto monitor = Monitor::Create(training_.MakeSubject(), options);
     Check(monitor.status(), "the monitor");
     monitor_ = *std::move(monitor);
+    curvature_subject_ = training_.MakeSubject();
+    auto curvature = LossCurvature::Create(*curvature_subject_, options.curvature);
+    Check(curvature.status(), "the critical sharpness");
+    curvature_ = *std::move(curvature);
   }
 
   void Make() {
@@ -133,7 +150,7 @@ class Leg {
     const int64_t to = flags_.to.value_or(recipe_.schedule.steps);
     for (int64_t step = flags_.from; step < to;) {
       const double learning_rate = recipe_.schedule.LearningRate(step);
-      training_.Step(learning_rate);
+      training_.Step(learning_rate, recipe_.SamRho(step));
       Tell(++step, learning_rate);
       if (step % every_ != 0 && step != to) continue;
       Measure();
@@ -146,7 +163,7 @@ class Leg {
     for (const auto& [step, names] : flags_.means) {
       std::vector<std::string> files = absl::StrSplit(names, ',');
       for (std::string& file : files) file = fs::path(flags_.dir).parent_path() / file;
-      const auto weights = AverageCheckpoints(files);
+      const auto weights = AverageCheckpoints(files, {.shape = flags_.mean_shape});
       Check(weights.status(), "averaging");
       Check(training_.LoadWeights(*weights), "averaging");
       Tell(step, recipe_.schedule.peak);
@@ -169,6 +186,25 @@ class Leg {
       throw std::runtime_error("step " + std::to_string(report.step) +
                                ": the loss was not measured: " + report.probe_status_detail);
     }
+    MeasureSharpness(report.step);
+  }
+
+  // Along the gradient of the loss on the curvature batch.
+  void MeasureSharpness(int64_t step) {
+    Check(curvature_->Reload(), "the critical sharpness");
+    const auto gradient = curvature_->Gradient();
+    Check(gradient.status(), "the critical sharpness");
+    const auto critical = curvature_->CriticalAlong(*gradient * kGradientStep);
+    char value[32] = "null";
+    if (critical.ok()) {
+      std::snprintf(value, sizeof(value), "%.9g", critical->sharpness);
+    } else {
+      std::fprintf(stderr, "step %lld: %s\n", static_cast<long long>(step),
+                   std::string(critical.status().message()).c_str());
+    }
+    std::ofstream file(flags_.dir + "/sharpness.jsonl", std::ios::app);
+    file << "{\"step\": " << step << ", \"critical_sharpness\": " << value << "}\n";
+    if (!file.flush()) throw std::runtime_error(flags_.dir + "/sharpness.jsonl: cannot be written");
   }
 
   void SaveWeights(int64_t step) {
@@ -182,6 +218,8 @@ class Leg {
   CharTraining training_;
   int64_t every_ = 0;
   std::unique_ptr<Monitor> monitor_;
+  std::unique_ptr<Subject> curvature_subject_;
+  std::unique_ptr<LossCurvature> curvature_;
 };
 
 }  // namespace

@@ -28,6 +28,14 @@ def sync(path):
     os.close(descriptor)
 
 
+def sharpness_along(entry):
+    """The critical sharpness along a quantization error: the second derivative of the parabola through the losses at 0, half and all of the error, per
+    squared norm. None if not measured."""
+    change = {point["scale"]: point.get("delta_nats") for point in entry.get("loss_along", ())}
+    half, whole, norm = change.get(0.5), change.get(1), entry.get("displacement_norm")
+    return 4 * (whole - 2 * half) / norm**2 if half is not None and whole is not None and norm else None
+
+
 def point_of(report):
     """The part of a report that a study uses. None means not measured."""
     point = {"step": report["step"], "learning_rate": report["learning_rate"], "loss_nats": report.get("probe_loss_nats")}
@@ -36,15 +44,17 @@ def point_of(report):
         name = f"{entry['method']}{entry['bits'] if form.startswith('int') else ''}" + (f"-{form}" if form != "int" else "")
         point[name] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr", "displacement_norm",
                                                        "curvature_along_error")}
+        point[name]["critical_sharpness"] = sharpness_along(entry)
     curvature = report.get("curvature", {})
-    return point | {key: curvature.get(key) for key in ("trace", "weighted_trace", "top_eigenvalue")}
+    return point | {key: curvature.get(key) for key in ("trace", "weighted_trace", "top_eigenvalue")} | {
+        "noise_nats": report.get("noise", {}).get("delta_nats")}
 
 
 class StudyDir:
     """The directory of a study:
       study.json         its settings
       text               the training text
-      legs/ID/           a finished leg: run/ (journal), state.safetensors, weights-STEP.safetensors, seconds
+      legs/ID/           a finished leg: run/ (journal), sharpness.jsonl, state.safetensors, weights-STEP.safetensors, seconds
       legs/ID.part/      an unfinished leg
       logs/ID.log        the output of a leg's process
       results.json, results.md
@@ -111,9 +121,10 @@ class StudyDir:
         return self.leg(name).exists()
 
     def begin(self, leg):
-        """Creates a leg's directory. The run's journal so far becomes the beginning of the leg's."""
+        """Creates a leg's directory. The run's journal so far, and what was measured beside it, become the beginning of the leg's."""
         self.part(leg.id).mkdir()
         if leg.parent:
+            shutil.copy(self.leg(leg.parent) / "sharpness.jsonl", self.part(leg.id))
             shutil.copytree(self.leg(leg.parent) / "run", self.part(leg.id) / "run", ignore=shutil.ignore_patterns("lock", "status.json"))
 
     def finish(self, name, seconds):
@@ -134,8 +145,10 @@ class StudyDir:
     def points(self, name):
         """The points in a finished leg's journal, oldest first."""
         run = self.leg(name) / "run"
+        beside = [json.loads(line) for line in (self.leg(name) / "sharpness.jsonl").read_text().splitlines()]
+        sharpness = {line["step"]: line["critical_sharpness"] for line in beside}
         points = []
         for path in [*sorted(run.glob("journal-*.jsonl")), run / "journal.jsonl"]:
             with open(path, encoding="utf-8") as lines:
                 points += [point_of(line) for line in map(json.loads, lines) if "event" not in line]
-        return points
+        return [point | {"critical_sharpness": sharpness.get(point["step"])} for point in points]

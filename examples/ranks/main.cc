@@ -82,7 +82,8 @@ int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags,
                          static_cast<uint64_t>(step * flags.ranks + flags.rank));
     at::Tensor loss;
     try {
-      loss = training.Step(learning_rate, [&] { group.AverageGradients(parameters); });
+      loss = training.Step(learning_rate, recipe.SamRho(step),
+                           [&] { group.AverageGradients(parameters); });
     } catch (const Stopped&) {
       return step;
     }

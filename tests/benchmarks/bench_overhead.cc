@@ -66,7 +66,7 @@ class Trainer {
         text_(text),
         model_(examples::MakeGpt(flags.model)),
         parameters_(model_->parameters()),
-        optimizer_(examples::MakeOptimizer(*model_, 0.1)),
+        optimizer_(examples::MakeAdamW(model_->parameters(), 0.1)),
         shape_{model_->inputs(), flags.model.length},
         x_(at::empty({flags.batch, shape_.inputs}, at::kLong)),
         y_(at::empty({flags.batch, shape_.length}, at::kLong)) {

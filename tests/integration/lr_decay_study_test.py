@@ -14,7 +14,8 @@ import unittest
 STUDY = None  # the command: the script and the program that trains a leg
 # Claims that can be judged at every scale.
 EVERYWHERE = ("7", "8 (3 bits)", "9 (3 bits)", "11 (3 bits)", "18", "19", "23", "25 (trace)", "jump (gptq-mxfp4)", "immune (gptq-fp8_e4m3)",
-              "factor (gptq4-int-h64)", "sharper (gptq4)")
+              "factor (gptq4-int-h64)", "sharper (gptq4)", "noise", "critical sharpness (gradient)", "critical sharpness (error)", "merge (length)",
+              "merge (3 bits)", "short", "SAM (E)", "Muon")
 
 
 def results(folder):
@@ -83,10 +84,13 @@ class Whole(StudyTest):
             self.assertTrue(next(c for c in found["claims"] if c["id"] == number)["seeds"], number)
         for name, points in found["runs"].items():
             for point in points:
-                self.assertIsNotNone(point["loss_nats"], name)
+                for number in ("loss_nats", "noise_nats"):
+                    self.assertIsNotNone(point[number], f"{name} {number}")
                 for quantizer in found["settings"]["quantizers"]:
                     for number in ("error_ratio", "displacement_norm", "curvature_along_error"):
                         self.assertIsNotNone(point[quantizer][number], f"{name} {quantizer} {number}")
+        # At the first steps of some runs the loss does not rise again along the gradient.
+        self.assertTrue(all(points[-1]["critical_sharpness"] > 0 for points in found["runs"].values()))
         self.assertRegex(self.err, r"about \d+ (s|min) left")
 
     def test_killed_it_goes_on_and_finds_the_same(self):
@@ -116,6 +120,17 @@ class Whole(StudyTest):
         start = time.monotonic()
         self.assertEqual(self.run_study(folder).stderr, "")
         self.assertLess(time.monotonic() - start, 30)
+
+    def test_integers_alone(self):
+        folder = self.path("integers")
+        done = self.run_study(folder, "--integers", "--only", "since")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = results(folder)
+        self.assertEqual(found["settings"]["quantizers"], ["rtn3", "rtn4", "gptq3", "gptq4"])
+        judged = {claim["id"]: bool(claim["seeds"]) for claim in found["claims"]}
+        self.assertTrue(judged["noise"] and judged["merge (choice)"] and judged["Muon"])
+        self.assertFalse(judged["jump (gptq-mxfp4)"] or judged["9 (3 bits)"])
+        self.assertNotIn("s0.trunk", found["runs"])
 
     def test_a_leg_that_fails_does_not_lose_the_others(self):
         folder = self.path("failing")

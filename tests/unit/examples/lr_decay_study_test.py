@@ -47,27 +47,34 @@ def textbook_point(s, leg, step):
     # Higher rates jump more; steps near zero add a little.
     error = 0.05 * (s.peak / peak)**0.3 * (1 + fallen * (peak / s.peak)**0.2)
     error *= 1 + 0.5 * decay_steps / s.run if fallen > 0 else 1
-    error *= 0.7 if leg.means else (s.weight_decay / flags["--weight-decay"])**0.1
+    merge = legs.merges(s).get(leg.run.partition(".")[2])
+    error *= (0.7 if leg.means else (s.weight_decay / flags["--weight-decay"])**0.1) * (1 - flags.get("--sam-rho", 0) * fallen)
+    error *= 0.7 if "--optimizer" in flags else 1
+    # A merge is as good as a decay, and the better the longer it is.
     loss = 1.65 if leg.means else 1.7 - 0.1 * fallen
+    if merge:
+        loss, error = 1.61 - 0.02 * merge[0] / s.run, 0.7 * 0.05
+    elif leg.run.endswith(".plateau"):
+        loss, error = 1.7, 0.05
     point = {"step": step, "learning_rate": peak * (1 - fallen), "loss_nats": loss}
     for name in s.quantizers:
         own = error * LEVELS.get(name, 1)
         point[name] = {"loss_nats": loss * (1 + own), "error_ratio": own, "error_ratio_stderr": None, "displacement_norm": 1.0,
-                       "curvature_along_error": 100 * own}
-    return point | dict.fromkeys(("trace", "weighted_trace", "top_eigenvalue"), 1000 * error)
+                       "curvature_along_error": 100 * own, "critical_sharpness": 100 * own}
+    return point | dict.fromkeys(("trace", "weighted_trace", "top_eigenvalue", "noise_nats", "critical_sharpness"), 1000 * error)
 
 
-def textbook():
-    """(settings, runs) of a full study."""
+def textbook(groups=()):
+    """(settings, runs) of a full study, or of the groups."""
     s = legs.settings_of("full")
-    last = {leg.run: leg for leg in legs.plan(s)}
+    last = {leg.run: leg for leg in legs.plan(s, groups)}
     return s, {run: [textbook_point(s, leg, step) for step in leg.means or range(s.every, leg.flags["--to"] + 1, s.every)]
                for run, leg in last.items()}
 
 
 def noisy_textbook():
     """That with errors, losses and curvature off by up to some percent, each by its own, so that claims hold for some seeds alone."""
-    s, runs = textbook()
+    s, runs = textbook([group for group in legs.GROUPS if group != "since"])
     state = 1
 
     def about(value, spread):
@@ -116,7 +123,7 @@ class Claims(unittest.TestCase):
 
     def test_are_judged_as_by_another_implementation(self):
         golden = json.loads(GOLDEN.read_text())
-        # That program did not know number formats.
+        # That program did not know the other claims.
         judged = {claim["id"]: claim for claim in claims.judge(*noisy_textbook()) if claim["id"] in golden}
         self.assertEqual({name: [claim["verdict"], claim["measured"]] for name, claim in judged.items()},
                          {name: claim[:2] for name, claim in golden.items()})
@@ -285,6 +292,80 @@ class FormatClaims(unittest.TestCase):
         self.assertAlmostEqual(found["sharper (gptq4)"]["of d'd"], 1)
 
 
+class SinceClaims(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.settings, cls.textbook = textbook()
+
+    def setUp(self):
+        self.runs = copy.deepcopy(self.textbook)
+        self.decay = self.settings.run - legs.decay_steps(self.settings)
+
+    def verdicts(self, *names):
+        judged = {claim["id"]: claim["verdict"] for claim in claims.judge(self.settings, self.runs)}
+        return [judged[name] for name in names]
+
+    def set(self, run, value, key="loss_nats"):
+        """Sets a number of a run's points, and the losses of quantizers with the loss."""
+        for point in (point for seed in range(3) for point in self.runs[f"s{seed}.{run}"]):
+            point[key] = value
+            for name in self.settings.quantizers if key == "loss_nats" else ():
+                point[name]["loss_nats"] = value * (1 + point[name]["error_ratio"])
+
+    def test_a_signal_that_scatters_does_not_track(self):
+        for run in self.runs.values():
+            for i, point in enumerate(run):
+                point["noise_nats"] *= (0.2, 5)[i % 2]
+        self.assertEqual(self.verdicts("noise", "critical sharpness (gradient)", "critical sharpness (error)"),
+                         ["does not hold", "holds", "holds"])
+
+    def test_a_signal_that_tracks_less_than_the_trace_is_not_enough(self):
+        for seed in range(3):
+            for i, point in enumerate(self.runs[f"s{seed}.linear-0.2"]):
+                point["critical_sharpness"] *= (1, 1.05)[i % 2]
+        self.assertEqual(self.verdicts("critical sharpness (gradient)"), ["does not hold"])
+
+    def test_a_signal_that_was_not_measured_is_not_judged(self):
+        for run in self.runs.values():
+            for point in run:
+                del point["noise_nats"]
+                point["critical_sharpness"] = None
+        self.assertEqual(self.verdicts("noise", "critical sharpness (gradient)", "critical sharpness (error)"), ["not run", "not run", "holds"])
+
+    def test_shapes_that_matter_more_than_lengths(self):
+        self.set("merge-sqrt-0.2", 1.65)
+        self.assertEqual(self.verdicts("merge (length)", "merge (loss)"), ["does not hold"] * 2)
+
+    def test_a_merge_behind_its_decay(self):
+        self.set("merge-cosine-0.2", 1.63)
+        self.assertEqual(self.verdicts("merge (loss)", "merge (3 bits)"), ["does not hold", "holds"])
+        scale(self.runs, "merge-cosine-0.2", 4)
+        self.assertEqual(self.verdicts("merge (3 bits)", "merge (E)"), ["does not hold"] * 2)
+
+    def test_a_choice_that_is_another_at_3_bits(self):
+        for part in self.settings.fractions:
+            scale(self.runs, f"merge-linear-{part:g}", 1.5 if part > 0.1 else 1)
+        self.assertEqual(self.verdicts("merge (choice)", "merge (E)"), ["does not hold"] * 2)
+
+    def test_a_long_decay_that_pays(self):
+        self.set("linear-0.05", 1.7)
+        self.assertEqual(self.verdicts("short"), ["does not hold"])
+
+    def test_sharpness_aware_decays(self):
+        scale(self.runs, "sam-0.2", 1.5)
+        self.assertEqual(self.verdicts("SAM (E)", "SAM (3 bits)"), ["does not hold", "holds"])
+        self.set("sam-0.05", 1.7)
+        self.assertEqual(self.verdicts("SAM (3 bits)"), ["does not hold"])
+
+    def test_muon_is_compared_at_equal_loss_alone(self):
+        scale(self.runs, "muon-0.003", 2, quantizers=["gptq3"])
+        self.assertEqual(self.verdicts("Muon"), ["does not hold"])
+        self.set("muon-0.003", 1.7)
+        self.assertEqual(self.verdicts("Muon"), ["holds"])
+        self.set("muon-0.01", 1.7)
+        self.assertEqual(self.verdicts("Muon"), ["does not hold"])
+
+
 class Stats(unittest.TestCase):
     def test_mean_and_spread(self):
         self.assertEqual(stats.mean([1, 2, 6]), 3)
@@ -393,6 +474,16 @@ class Plan(unittest.TestCase):
                 self.assertLess(len(part), len(plan))
                 self.assertLessEqual({need for leg in part for need in leg.needs}, {leg.id for leg in part})
             self.assertEqual(legs.plan(s, legs.GROUPS), plan)
+
+    def test_what_came_since_fits_its_time(self):
+        s = legs.settings_of("full")
+        part = legs.plan(s, ["since"])
+        self.assertLess(max(leg.flags.get("--to", 0) for leg in part), s.run + 1)
+        self.assertFalse([leg.id for leg in part if leg.run.startswith(("s0.cooldown", "s0.member", "s0.cosine", "s0.line", "s0.decay"))
+                          and not leg.run.startswith("s0.linear")])
+        merge = next(leg for leg in part if leg.run == "s0.merge-sqrt-0.1")
+        self.assertEqual([step for _, step in merge.means[s.run]], [14800, 15200, 15600, 16000])
+        self.assertEqual(merge.flags["--mean-shape"], "sqrt")
 
     def test_members_of_a_soup_see_other_batches(self):
         members = [leg.flags["--batch-seed"] for leg in legs.plan(legs.settings_of("full"), ["average"]) if "member" in leg.run]
