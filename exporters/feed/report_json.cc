@@ -46,7 +46,7 @@ Json SeriesOf(const QuantizationReport& entry) {
 Json SeriesOf(const CurvatureReport& curvature) {
   Json json = Json::object();
   Put(json, "top_eigenvalue", curvature.top_eigenvalue);
-  Put(json, "top_eigenvalue_residual_ratio", curvature.top_eigenvalue_residual_ratio);
+  Put(json, "top_eigenvalue_upper", curvature.top_eigenvalue_upper);
   Put(json, "trace", curvature.trace);
   Put(json, "trace_stderr", curvature.trace_stderr);
   return json;

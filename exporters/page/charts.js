@@ -41,10 +41,10 @@ const CHARTS = [
     lines: (series) => [line('trace', seriesColor(3), series.columns.trace, {band: series.columns.traceError, bridge: true, text: plusMinus})],
   },
   {
-    id: 'eigenvalue', title: 'Top Hessian eigenvalue', unit: 'nats per squared unit of weight, band: residual',
+    id: 'eigenvalue', title: 'Top Hessian eigenvalue', unit: 'nats per squared unit of weight',
     empty: 'Curvature has not been measured.',
-    lines: (series) => [line('top eigenvalue', seriesColor(4), series.columns.eigenvalue,
-                             {band: series.columns.eigenvalue.map((value, i) => value * series.columns.eigenvalueResidual[i] / BAND), bridge: true})],
+    lines: (series) => [line('top eigenvalue', seriesColor(4), series.columns.eigenvalue, {bridge: true}),
+                        line('at most (97.5 %)', seriesColor(4), series.columns.eigenvalueUpper, {dashed: true, bridge: true})],
   },
   {
     id: 'rate', title: 'Learning rate', unit: 'at the snapshots', empty: 'No report yet.', zero: true,

@@ -4,7 +4,7 @@ const ALARMS = ['decay_degradation', 'spike'];
 const orNaN = (value) => isNumber(value) ? value : NaN;
 
 const COLUMNS = ['sequence', 'step', 'tokens', 'branch', 'time', 'learningRate', 'loss', 'lossError', 'trainingLoss', 'trace', 'traceError',
-                 'eigenvalue', 'eigenvalueResidual', 'phase', 'decayOnset', 'state', 'onset', 'sigmas', 'alarmSigmas', 'predicted', 'predictedError'];
+                 'eigenvalue', 'eigenvalueUpper', 'phase', 'decayOnset', 'state', 'onset', 'sigmas', 'alarmSigmas', 'predicted', 'predictedError'];
 
 class Series {
   constructor() {
@@ -42,7 +42,7 @@ class Series {
       sequence: report.sequence, step: report.step, tokens: orNaN(report.tokens), branch: name, time: orNaN(report.snapshot_time_unix_seconds),
       learningRate: orNaN(report.learning_rate), loss: orNaN(report.probe_loss_nats), lossError: orNaN(report.probe_loss_stderr_nats),
       trainingLoss: orNaN(report.training_loss_nats), trace: orNaN(curvature.trace), traceError: orNaN(curvature.trace_stderr),
-      eigenvalue: orNaN(curvature.top_eigenvalue), eigenvalueResidual: orNaN(curvature.top_eigenvalue_residual_ratio),
+      eigenvalue: orNaN(curvature.top_eigenvalue), eigenvalueUpper: orNaN(curvature.top_eigenvalue_upper),
       phase: report.lr_phase || 'unknown', decayOnset: orNaN(report.decay_onset_step), state: verdict.state || 'unknown',
       onset: orNaN(verdict.onset_step), sigmas: orNaN(verdict.sigmas), alarmSigmas: orNaN(verdict.alarm_sigmas),
       predicted: orNaN(predicted.error_ratio), predictedError: (orNaN(predicted.error_high_ratio) - orNaN(predicted.error_low_ratio)) / 2 / BAND,

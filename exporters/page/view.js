@@ -156,7 +156,8 @@ class RunView {
       tiles.push(tile('noise', `Loss under ${percent(noise.relative_norm)} noise`, plusMinus(noise.delta_nats, noise.delta_stderr_nats), 'nats', snapshot));
     }
     tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), '', snapshot));
-    tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)), '', snapshot));
+    tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)),
+                    isNumber(curvature.top_eigenvalue_upper) ? `at most ${number(curvature.top_eigenvalue_upper, 3)}` : '', snapshot));
     if (status) {
       tiles.push(tile('overhead', 'Training time lost', ...overhead(status), live));
     }

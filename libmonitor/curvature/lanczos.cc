@@ -8,6 +8,7 @@
 #include "ATen/ops/empty.h"
 #include "ATen/ops/linalg_eigh.h"
 #include "base/status_macros.h"
+#include "curvature/eigenvalue_bound.h"
 #include "curvature/orthogonalize.h"
 #include "curvature/start_vector.h"
 
@@ -18,17 +19,11 @@ namespace {
 constexpr double kBreakdown = 1e-10;
 constexpr double kBreakdownFloat = 1e-6;
 
-// After a training step the previous eigenvector is still nearly one, so a warm start can converge
-// before a new, larger eigenvalue becomes visible. A warm search stops only once an eigenvalue
-// larger by this share would have shown, or after the minimum number of products below.
-constexpr double kHiddenExcess = 0.1;
-// Measured on spectra with a bulk and 20 outliers, of 2000 to 10^6 parameters: with a half-random
-// start, six products always found an eigenvalue that had grown to 1.2 or more times the old top;
-// five sometimes missed 1.2, four also 1.5.
-constexpr int kMinBiasedProducts = 6;
-constexpr int kMinCoarseWarmProducts = 4;
-// If the second Ritz value may be the larger one, a warm start runs up to this many products.
-constexpr int kMinRivalledProducts = 7;
+// The start may have converged to a neighbour of the wanted eigenvector, of which it had less. So a
+// search that has reached its residual goes on until the bound is this near, relative to the value,
+constexpr double kNearBound = 0.1;
+// but for no more products than this.
+constexpr int kMaxBoundProducts = 2;
 // A search with at least this residual ratio can use rough products: their error does not matter.
 constexpr double kRoughResidual = 0.02;
 // An eigenvalue below this share of the spectrum's extent counts as zero for its residual.
@@ -37,12 +32,6 @@ constexpr double kZeroEigenvalue = 1e-3;
 constexpr int kFilterDegree = 4;
 // A secondary vector with a smaller norm outside the eigenvector is rounding.
 constexpr double kMinSecondary = 1e-3;
-
-// A cold start with a gradient has no earlier search to rely on, even if the search is coarse.
-int MinProducts(const StartVector& start, const EigenpairOptions& options) {
-  if (!start.biased) return 0;
-  return start.warm && IsCoarse(options) ? kMinCoarseWarmProducts : kMinBiasedProducts;
-}
 
 // The projection Q'HQ on the basis, and its eigenvectors.
 class Projection {
@@ -129,21 +118,20 @@ class LanczosSearch {
         start_vectors_(space_, deflated, context) {}
 
   absl::StatusOr<EigenpairSearch> Run(const WarmStart& start) {
-    const StartShares shares = SharesFor(start, options_);
-    random_share_ = shares.random;
-    StartVector first = start_vectors_.First(start, shares);
+    StartVector first = start_vectors_.First(start, SharesFor(start, options_));
     if (!first.vector.defined()) return NothingLeftError();
     basis_.push_back(std::move(first.vector));
     start_weights_ = {1};
-    const int min_products = MinProducts(first, options_);
+    least_share_ = first.least_share;
+    int bound_products = 0;
     while (true) {
       PTQWATCH_RETURN_IF_ERROR(Extend());
       if (Whole() || pair_.products >= options_.max_products) break;
       const bool full = basis_.size() >= max_basis_;
-      const bool rivalled =
-          first.warm && pair_.products < kMinRivalledProducts && AnotherMayBeLarger();
-      const bool trusted = (pair_.products >= min_products && !rivalled) || LargerWouldHaveShown();
-      if (residual_reached_ && trusted && (full || !left_invariant_space_)) break;
+      if (residual_reached_ && (full || !left_invariant_space_)) {
+        if (BoundIsNear() || bound_products == kMaxBoundProducts) break;
+        ++bound_products;
+      }
       // The space is invariant and may not contain the wanted eigenvector, so continue at random.
       if (remainder_ == 0) next_ = start_vectors_.Next(basis_);
       if (!next_.defined()) break;
@@ -184,9 +172,9 @@ class LanczosSearch {
       space_.Scale(1 / remainder_, next_);
     }
     left_invariant_space_ = left_invariant_space_ || remainder_ == 0;
-    log_remainders_ += std::log(remainder_);
     projection_.Solve(options_.end, values_, ritz_);
     UpdatePair();
+    UpdateBound();
     return absl::OkStatus();
   }
 
@@ -212,27 +200,23 @@ class LanczosSearch {
 
   bool Whole() const { return static_cast<int64_t>(basis_.size()) == dimension_; }
 
-  // Whether another Ritz value may, within its residual, lie beyond the wanted one.
-  bool AnotherMayBeLarger() const {
+  // The steps since a restart say nothing about the start: the bound of those before holds.
+  void UpdateBound() {
     const double sign = options_.end == SpectrumEnd::kTop ? 1 : -1;
-    for (size_t k = 1; k < values_.size(); ++k) {
-      const double residual = remainder_ * std::abs(ritz_[k].back());
-      if (sign * (values_[k] - pair_.value) + residual > 0) return true;
+    if (left_invariant_space_) {
+      pair_.bound = pair_.value;
+    } else if (!restarted_) {
+      diagonal_.push_back(sign * projection_.at(projection_.size() - 1, projection_.size() - 1));
+      remainders_.push_back(remainder_);
+      pair_.bound =
+          sign * EigenvalueBound(diagonal_, remainders_, sign * pair_.value, least_share_);
+    } else if (sign * (pair_.bound - pair_.value) < 0) {
+      pair_.bound = pair_.value;
     }
-    return false;
   }
 
-  // Whether an eigenvalue larger by kHiddenExcess would have become visible. With p the monic
-  // polynomial whose roots are the Ritz values, ||p(H) s|| is the product of the remainders so far.
-  // A start s with component c along an eigenvector of eigenvalue x therefore bounds |c p(x)|. This
-  // rules x out for the component that a random vector typically has.
-  bool LargerWouldHaveShown() const {
-    if (restarted_) return false;
-    const double excess = kHiddenExcess * std::abs(pair_.value);
-    double log_growth =
-        0.5 * std::log(random_share_) - 0.5 * std::log(static_cast<double>(space_.dimension()));
-    for (double other : values_) log_growth += std::log(std::abs(pair_.value - other) + excess);
-    return log_growth > log_remainders_;
+  bool BoundIsNear() const {
+    return std::abs(pair_.bound - pair_.value) <= kNearBound * std::abs(pair_.value);
   }
 
   // Wu and Simon's thick restart: keeps the Ritz vectors at the wanted end in the basis.
@@ -313,7 +297,7 @@ class LanczosSearch {
   const size_t max_basis_;
   const double breakdown_;
   StartVectors start_vectors_;
-  double random_share_ = 0;  // of the start
+  double least_share_ = 0;  // of the wanted eigenvector in the start
 
   std::vector<Vector> basis_;
   std::vector<double> start_weights_;                // the start in the basis
@@ -321,7 +305,10 @@ class LanczosSearch {
   Projection projection_;
   Vector next_;  // of norm 1, unless remainder_ is 0
   double remainder_ = 0;
-  double log_remainders_ = 0;
+  // Of Lanczos's tridiagonal matrix, until a restart; the diagonal as if the wanted end was the
+  // top.
+  std::vector<double> diagonal_;
+  std::vector<double> remainders_;
   double largest_product_ = 0;
   bool left_invariant_space_ = false;
   bool residual_reached_ = false;  // in the complement of the deflated vectors

@@ -14,9 +14,8 @@ namespace ptqwatch::internal {
 /// ExtremeEigenpair by Lanczos with a basis of at most `max_basis` vectors (at least 1) and three
 /// more vectors.
 ///
-/// A warm start stops only when an eigenvalue 10 % beyond the one found would have become visible,
-/// or after six products (four for a coarse search, see IsCoarse; seven if another Ritz value is
-/// within its residual of the one found). If the space becomes invariant before it holds the whole
+/// A search that has reached its residual takes up to two more products, until the bound is within
+/// 10 % of the value (see EigenvalueBound). If the space becomes invariant before it holds the whole
 /// spectrum, the search continues with a random vector until basis or products are used up. A
 /// random start's relative error after k products is O((ln n / k)^2) (Kuczynski and Wozniakowski
 /// 1992).

@@ -33,6 +33,7 @@ class Iteration {
     StartVector first = start_vectors_.First(start, SharesFor(start, options_));
     if (!first.vector.defined()) return NothingLeftError();
     iterate_ = std::move(first.vector);
+    least_share_ = first.least_share;
     rest_ = space_.Zero();
     int min_products = first.biased ? kMinWarmProducts : 0;
     bool warm = first.warm;
@@ -58,6 +59,7 @@ class Iteration {
     }
     if (largest_product_ == 0 && deflated_.empty()) return ZeroOperatorError();
     EigenpairSearch search;
+    pair_.bound = Bound();
     if (warm) pair_.start = StartOf(space_, start, iterate_);
     pair_.vector = iterate_.elements;
     search.next.vector = iterate_;
@@ -91,9 +93,24 @@ class Iteration {
 
   // iterate_ = (H - shift) iterate_, normalized.
   void Step() {
+    log_growth_ += std::log(Growth());
+    ++steps_;
     space_.Axpy(pair_.value - shift_, iterate_, rest_);
     std::swap(iterate_, rest_);
     space_.Scale(1 / space_.Norm(iterate_), iterate_);
+  }
+
+  // ||(H - shift) iterate_||
+  double Growth() const { return std::hypot(pair_.value - shift_, residual_); }
+
+  // For the start s of the k products since the shift was chosen, ||(H - shift)^k s|| is the
+  // product of the growths. It is at least |x - shift|^k times the component of s along an
+  // eigenvector of the eigenvalue x.
+  double Bound() const {
+    const double sign = options_.end == SpectrumEnd::kTop ? 1 : -1;
+    const double distance =
+        std::exp((log_growth_ + std::log(Growth()) - 0.5 * std::log(least_share_)) / (steps_ + 1));
+    return sign * std::max(sign * pair_.value, sign * shift_ + distance);
   }
 
   // Switches to a random iterate orthogonal to this one. Returns false if the space has none.
@@ -101,6 +118,9 @@ class Iteration {
     Vector other = start_vectors_.Next({&iterate_, 1});
     if (!other.defined()) return false;
     iterate_ = std::move(other);
+    least_share_ = start_vectors_.LeastShare(1);
+    log_growth_ = 0;
+    steps_ = 0;
     return true;
   }
 
@@ -128,6 +148,9 @@ class Iteration {
   Vector rest_;     // the product's part outside the deflated vectors and the iterate
   double shift_ = 0;
   double residual_ = 0;
+  double least_share_ = 0;  // of the wanted eigenvector in the start
+  double log_growth_ = 0;
+  int steps_ = 0;
   double largest_product_ = 0;
   HessianEigenpair pair_;
 };

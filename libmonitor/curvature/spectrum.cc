@@ -95,9 +95,12 @@ absl::StatusOr<SpectrumSearch> FindSpectrum(SymmetricOperator& hessian, const Ve
     KeepForNext(found.next, "bottom.0", result.next);
     result.spectrum.bottom.push_back(std::move(found.pair));
   }
+  // The first search's holds for all of H, the others' in a complement.
+  const double bound = top[0].pair.bound;
   std::stable_sort(top.begin(), top.end(), [](const EigenpairSearch& a, const EigenpairSearch& b) {
     return a.pair.value > b.pair.value;
   });
+  top[0].pair.bound = std::max(top[0].pair.bound, bound);
   for (size_t i = 0; i < top.size(); ++i) {
     KeepForNext(top[i].next, StrCat("top.", i), result.next);
     result.spectrum.top.push_back(std::move(top[i].pair));

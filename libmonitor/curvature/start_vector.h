@@ -16,6 +16,9 @@ struct StartVector {
   Vector vector;        ///< of norm 1; undefined if the complement of the deflated vectors is empty
   bool warm = false;    ///< has a part along the previous search's eigenvector
   bool biased = false;  ///< has a part that is not random: other eigenvectors are underrepresented
+  /// With a probability of 97.5 %, the wanted eigenvector has at least this share of the squared
+  /// norm.
+  double least_share = 0;
 };
 
 /// Shares of the squared norm of a warm start; the rest is the old eigenvector.
@@ -41,6 +44,9 @@ class StartVectors {
 
   /// A random unit vector orthogonal to `basis` and the deflated vectors; undefined if not found.
   Vector Next(absl::Span<const Vector> basis);
+
+  /// StartVector::least_share of a vector with a random part of this share.
+  double LeastShare(double random) const;
 
  private:
   // x without its parts along the deflated vectors and `other`, normalized; undefined if 0.

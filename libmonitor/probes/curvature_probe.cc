@@ -1,6 +1,7 @@
 #include "probes/curvature_probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -40,6 +41,9 @@ constexpr double kGradientsAMeasurement = 100;
 
 void Fill(const HessianSpectrum& spectrum, CurvatureReport& curvature) {
   curvature.top_eigenvalue = spectrum.top[0].value;
+  if (std::isfinite(spectrum.top[0].bound)) {
+    curvature.top_eigenvalue_upper = spectrum.top[0].bound;
+  }
   curvature.top_eigenvalue_residual_ratio = spectrum.top[0].residual_ratio;
   curvature.eigenvalue_method = spectrum.top[0].method;
   for (const HessianEigenpair& pair : spectrum.top) {

@@ -125,6 +125,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("batch_tokens", record.batch_tokens);
   visit("gradient_norm", record.gradient_norm);
   visit("top_eigenvalue", record.top_eigenvalue);
+  visit("top_eigenvalue_upper", record.top_eigenvalue_upper);
   visit("top_eigenvalue_residual_ratio", record.top_eigenvalue_residual_ratio);
   visit("bottom_eigenvalue", record.bottom_eigenvalue);
   visit("bottom_eigenvalue_residual_ratio", record.bottom_eigenvalue_residual_ratio);

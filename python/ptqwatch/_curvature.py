@@ -18,6 +18,8 @@ class Eigenpair:
 
     value: float
     """nats per squared unit of weight"""
+    bound: float
+    """no eigenvalue lies beyond this one, with a probability of 97.5 %"""
     residual_ratio: float
     """||Hv - lambda v|| / |lambda|"""
     converged: bool

@@ -43,6 +43,7 @@ absl::StatusOr<Measured> Measure(LossCurvature& curvature, bool trace,
 py::dict FieldsOf(const HessianEigenpair& pair) {
   py::dict fields;
   fields["value"] = pair.value;
+  fields["bound"] = pair.bound;
   fields["residual_ratio"] = pair.residual_ratio;
   fields["converged"] = pair.converged;
   fields["products"] = pair.products;

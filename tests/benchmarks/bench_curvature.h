@@ -30,7 +30,9 @@ struct TrackOptions {
   std::vector<double> residuals = {0.05, 0.02};
   bool warm_only = false;
 };
-/// Products that the top eigenvalue takes at each snapshot of a training run, cold and warm.
+/// Products that the top eigenvalue takes at each snapshot of a training run, cold and warm; how
+/// many values are within 3 % of the eigenvalue ("near"), and in how many snapshots that or the
+/// interval holds ("sound").
 absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& options);
 
 /// Writes a trained model and its curvature batches for compare_curvature: "now/" its weights after

@@ -64,9 +64,9 @@ absl::StatusOr<EigenpairSearch> MeasureEigenpair(internal::ReplicaSurface& surfa
   if (!residual.ok()) return residual.status();
   if (print) {
     std::printf(
-        ",\n  {\"name\": \"%s\", \"goal\": %g, \"value\": %.9g, \"residual\": %.6g, "
-        "\"products\": %d, \"cpu_seconds\": %.6f, \"wall_seconds\": %.6f}",
-        name, goal, pair.value, *residual, pair.products, cpu, wall);
+        ",\n  {\"name\": \"%s\", \"goal\": %g, \"value\": %.9g, \"bound\": %.9g, "
+        "\"residual\": %.6g, \"products\": %d, \"cpu_seconds\": %.6f, \"wall_seconds\": %.6f}",
+        name, goal, pair.value, pair.bound, *residual, pair.products, cpu, wall);
   }
   return search;
 }

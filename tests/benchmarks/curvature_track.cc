@@ -1,5 +1,6 @@
 // Cold and warm-started Lanczos along a training run.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -30,6 +31,9 @@ struct Snapshot {
   Weights weights;
 };
 
+// Error that needs no interval.
+constexpr double kNear = 0.03;
+
 // One way to find the eigenvalue, followed through all snapshots.
 struct Strategy {
   std::string name;
@@ -43,6 +47,9 @@ struct Strategy {
   double error = 0;  // relative, to the tight eigenvalue
   double worst_error = 0;
   double worst_residual = 0;
+  int near = 0;                     // values within kNear of the tight one
+  int sound = 0;                    // those, and those whose interval contains it
+  std::vector<double> widths = {};  // of the interval, relative to the value
 };
 
 absl::StatusOr<double> TopEigenvalue(HessianOperator& hessian) {
@@ -128,7 +135,8 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
   const absl::StatusOr<double> residual = TrueResidual(hessian, {pair.vector}, pair.value);
   if (!residual.ok()) return residual.status();
   const double error = std::abs(pair.value - exact) / std::abs(exact);
-  std::printf(" | %2d %8.4g %7.4f %6.4f", pair.products, pair.value, *residual, error);
+  const double width = (pair.bound - pair.value) / std::abs(pair.value);
+  std::printf(" | %2d %8.4g %6.4f %7.4f %6.4f", pair.products, pair.value, width, *residual, error);
   // The first snapshot of a warm strategy is a cold one.
   if (!strategy.warm || !strategy.state.empty()) {
     ++strategy.snapshots;
@@ -138,19 +146,26 @@ absl::Status Measure(Strategy& strategy, HessianOperator& hessian, double exact)
     strategy.error += error;
     strategy.worst_error = std::max(strategy.worst_error, error);
     strategy.worst_residual = std::max(strategy.worst_residual, *residual);
+    strategy.near += error <= kNear ? 1 : 0;
+    strategy.sound += error <= kNear || (pair.value <= exact && exact <= pair.bound) ? 1 : 0;
+    strategy.widths.push_back(width);
   }
   if (strategy.warm) internal::KeepForNext(search->next, "top.0", strategy.state);
   return absl::OkStatus();
 }
 
 void PrintAverages(const std::vector<Strategy>& strategies) {
-  std::printf("\n%-10s %9s %14s %4s %11s %10s %11s %14s\n", "", "snapshots", "products/each",
-              "most", "unconverged", "mean error", "worst error", "worst residual");
+  std::printf("\n%-10s %9s %14s %4s %11s %10s %11s %14s %6s %6s %12s\n", "", "snapshots",
+              "products/each", "most", "unconverged", "mean error", "worst error", "worst residual",
+              "near", "sound", "median width");
   for (const Strategy& s : strategies) {
     const double count = std::max(s.snapshots, 1);
-    std::printf("%-10s %9d %14.2f %4d %11d %10.5f %11.5f %14.4f\n", s.name.c_str(), s.snapshots,
-                s.products / count, s.most_products, s.unconverged, s.error / count, s.worst_error,
-                s.worst_residual);
+    std::vector<double> widths = s.widths;
+    std::sort(widths.begin(), widths.end());
+    std::printf("%-10s %9d %14.2f %4d %11d %10.5f %11.5f %14.4f %6d %6d %12.4f\n", s.name.c_str(),
+                s.snapshots, s.products / count, s.most_products, s.unconverged, s.error / count,
+                s.worst_error, s.worst_residual, s.near, s.sound,
+                widths.empty() ? 0 : widths[widths.size() / 2]);
   }
 }
 
@@ -188,10 +203,10 @@ absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& option
     }
   }
   std::printf("%s\n%8s %8s %7s %9s", Describe(config).c_str(), "step", "lr", "loss", "top eig");
-  for (const Strategy& strategy : strategies) std::printf(" | %-26s", strategy.name.c_str());
+  for (const Strategy& strategy : strategies) std::printf(" | %-33s", strategy.name.c_str());
   std::printf("\n%35s", "");
   for (size_t i = 0; i < strategies.size(); ++i) {
-    std::printf(" | %2s %8s %7s %6s", "Hv", "value", "resid.", "error");
+    std::printf(" | %2s %8s %6s %7s %6s", "Hv", "value", "width", "resid.", "error");
   }
   std::printf("\n");
   for (const Snapshot& snapshot : *snapshots) {

@@ -86,6 +86,7 @@ inline CurvatureReport SampleCurvature() {
   curvature.batch_tokens = 4096;
   curvature.gradient_norm = 0.31;
   curvature.top_eigenvalue = 9.25;
+  curvature.top_eigenvalue_upper = 9.75;
   curvature.top_eigenvalue_residual_ratio = 0.04;
   curvature.bottom_eigenvalue = -1.5;
   curvature.bottom_eigenvalue_residual_ratio = 0.03;

@@ -11,7 +11,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr double kMinUnsureResidual = 0.1;
+constexpr double kMinUnsure = 0.1;
 constexpr int kMaxErrorDecimals = 2;  // more would make the columns ragged
 
 bool HasNumber(const std::optional<double>& value) {
@@ -113,8 +113,11 @@ std::string TopEigenvalueCell(const CurvatureReport& curvature) {
   if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.top_eigenvalue)) {
     return std::string(Missing(curvature.top_eigenvalue, curvature.status));
   }
-  const bool unsure = curvature.top_eigenvalue_residual_ratio.value_or(0) >= kMinUnsureResidual;
-  return StrCat(unsure ? "~" : "", NumberText(*curvature.top_eigenvalue, 3));
+  const double value = *curvature.top_eigenvalue;
+  const bool unsure =
+      curvature.top_eigenvalue_residual_ratio.value_or(0) >= kMinUnsure ||
+      curvature.top_eigenvalue_upper.value_or(value) - value >= kMinUnsure * std::abs(value);
+  return StrCat(unsure ? "~" : "", NumberText(value, 3));
 }
 
 std::string TraceCell(const CurvatureReport& curvature, bool utf8) {
@@ -128,7 +131,7 @@ std::string EdgeCell(const CurvatureReport& curvature) {
   if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.edge_of_stability_ratio)) {
     return std::string(Missing(curvature.edge_of_stability_ratio, curvature.status));
   }
-  const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kMinUnsureResidual;
+  const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kMinUnsure;
   return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));
 }
 

@@ -34,7 +34,11 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
   }
   std::string text = StrCat("top eigenvalue ", TopEigenvalueCell(curvature));
   if (const auto residual = curvature.top_eigenvalue_residual_ratio) {
-    text += StrCat(" (residual ", NumberText(*residual, 2), ")");
+    text += " (";
+    if (const auto upper = curvature.top_eigenvalue_upper) {
+      text += StrCat("at most ", NumberText(*upper, 3), ", ");
+    }
+    text += StrCat("residual ", NumberText(*residual, 2), ")");
   }
   text += StrCat(", trace ", TraceCell(curvature, utf8));
   if (curvature.edge_of_stability_ratio) {

@@ -273,7 +273,10 @@ struct CurvatureReport {
   int64_t batch_tokens = 0;
   std::optional<double> gradient_norm;
   std::optional<double> top_eigenvalue;  ///< the largest of H
-  /// ||Hv - lambda v|| / |lambda| of the eigenpair above.
+  /// With 97.5 % probability the largest eigenvalue is at most this, and always at least
+  /// `top_eigenvalue`, which may be a neighbour of it.
+  std::optional<double> top_eigenvalue_upper;
+  /// ||Hv - lambda v|| / |lambda| of the eigenpair that was found.
   std::optional<double> top_eigenvalue_residual_ratio;
   /// Smallest eigenvalue. If negative, it says how far the loss is from convex.
   std::optional<double> bottom_eigenvalue;

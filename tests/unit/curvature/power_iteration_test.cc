@@ -44,9 +44,12 @@ TEST(PowerIteration, FindsBothEndsWhicheverIsLarger) {
     EXPECT_EQ(top->method, EigenvalueMethod::kPowerIteration);
     EXPECT_TRUE(top->converged);
     EXPECT_NEAR(top->value, high, 1e-3);
+    EXPECT_GE(top->bound, high);
+    EXPECT_LT(top->bound, 4 * high);
     const auto bottom = Find(matrix, Short(SpectrumEnd::kBottom));
     ASSERT_TRUE(bottom.ok()) << bottom.status();
     EXPECT_NEAR(bottom->value, low, 1e-3);
+    EXPECT_LE(bottom->bound, low);
     EXPECT_LE(bottom->residual_ratio, 1e-3);
   }
 }

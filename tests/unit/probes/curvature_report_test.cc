@@ -41,6 +41,7 @@ TEST(CurvatureReport, BothEndsAndTheNextLargest) {
   EXPECT_EQ(cold.eigenvalue_method, EigenvalueMethod::kLanczos);
   ASSERT_EQ(cold.top_eigenvalues.size(), 3u);
   EXPECT_EQ(cold.top_eigenvalues[0].value, cold.top_eigenvalue);
+  EXPECT_GE(*cold.top_eigenvalue_upper, *cold.top_eigenvalue);
   EXPECT_GE(*cold.top_eigenvalues[0].value, *cold.top_eigenvalues[1].value);
   EXPECT_GE(*cold.top_eigenvalues[1].value, *cold.top_eigenvalues[2].value);
   EXPECT_EQ(cold.top_eigenvalues[1].start, EigenvalueStart::kCold);

@@ -276,6 +276,13 @@ TEST_F(MetricCatalogTest, ShowsTheLossUnderNoiseIfItWasMeasured) {
   EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats_stderr"), IsEmpty());
 }
 
+TEST_F(MetricCatalogTest, ShowsTheIntervalOfTheTopEigenvalue) {
+  EXPECT_THAT(Collect("ptqwatch_hessian_top_eigenvalue"), ElementsAre("=9.25"));
+  EXPECT_THAT(Collect("ptqwatch_hessian_top_eigenvalue_upper"), ElementsAre("=9.75"));
+  report_.report.curvature->top_eigenvalue_upper.reset();
+  EXPECT_THAT(Collect("ptqwatch_hessian_top_eigenvalue_upper"), IsEmpty());
+}
+
 TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
   EXPECT_THAT(Collect("ptqwatch_lr_phase"), ElementsAre("unknown,=0", "warmup,=0", "stable,=0",
                                                         "decay,=1", "slow_decay,=0", "rewarm,=0"));

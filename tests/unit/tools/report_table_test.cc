@@ -210,6 +210,9 @@ TEST(ReportTable, MarksAnEigenvalueThatIsNotSure) {
   EXPECT_EQ(TopEigenvalueCell(curvature), "9.25");
   curvature.top_eigenvalue_residual_ratio = 0.2;
   EXPECT_EQ(TopEigenvalueCell(curvature), "~9.25");
+  curvature.top_eigenvalue_residual_ratio = 0.01;
+  curvature.top_eigenvalue_upper = 11;
+  EXPECT_EQ(TopEigenvalueCell(curvature), "~9.25");
 }
 
 TEST(ReportTable, ColoursVerdictsOnlyWhenAsked) {

@@ -19,8 +19,8 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       ReportBlock(report, 1700000032.0, {.utf8 = true}),
       "report     12 of step 16000, 32 s ago, lr 3.33e-4, decay\n"
       "loss       1.7500\u00b10.0040 nats on 65536 tokens\n"
-      "curvature  top eigenvalue 9.25 (residual 0.040), trace 368\u00b112, edge of stability 0.83 "
-      "(adamw), of quantized_weights\n"
+      "curvature  top eigenvalue 9.25 (at most 9.75, residual 0.040), trace 368\u00b112, edge "
+      "of stability 0.83 (adamw), of quantized_weights\n"
       "verdict    decay_degradation since step 14400: 3-bit GPTQ costs 0.208 nats\n"
       "onsets     the rate began to fall at step 12801\n"
       "           the loss stopped improving at step 9600\n"

@@ -43,7 +43,10 @@ PTQWATCH_EXPORT absl::Status Validate(const CurvatureEngineOptions& options);
 
 /// An eigenvalue of the Hessian and its vector.
 struct HessianEigenpair {
-  double value = 0;           ///< nats per squared unit of weight
+  double value = 0;  ///< nats per squared unit of weight
+  /// No eigenvalue lies beyond this one, with a probability of 97.5 %: the search may have stopped
+  /// at a neighbour of the largest (or smallest) one. Infinite if nothing is known.
+  double bound = 0;
   double residual_ratio = 0;  ///< ||Hv - lambda v|| / |lambda|; 0 for a zero residual
   bool converged = false;     ///< the residual reached the requested size
   int products = 0;           ///< products with the Hessian in this search
