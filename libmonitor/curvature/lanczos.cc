@@ -208,8 +208,10 @@ class LanczosSearch {
     } else if (!restarted_) {
       diagonal_.push_back(sign * projection_.at(projection_.size() - 1, projection_.size() - 1));
       remainders_.push_back(remainder_);
-      pair_.bound =
-          sign * EigenvalueBound(diagonal_, remainders_, sign * pair_.value, least_share_);
+      // If the start has hardly any of the vector found, it may have as little of the wanted one.
+      // This share also keeps the bound outside of the residual.
+      const double share = std::min(least_share_, ritz_[0][0] * ritz_[0][0] / 4);
+      pair_.bound = sign * EigenvalueBound(diagonal_, remainders_, sign * pair_.value, share);
     } else if (sign * (pair_.bound - pair_.value) < 0) {
       pair_.bound = pair_.value;
     }

@@ -15,8 +15,8 @@ namespace ptqwatch::internal {
 /// more vectors.
 ///
 /// A search that has reached its residual takes up to two more products, until the bound is within
-/// 10 % of the value (see EigenvalueBound). If the space becomes invariant before it holds the whole
-/// spectrum, the search continues with a random vector until basis or products are used up. A
+/// 10 % of the value (see EigenvalueBound). If the space becomes invariant before it holds the
+/// whole spectrum, the search continues with a random vector until basis or products are used up. A
 /// random start's relative error after k products is O((ln n / k)^2) (Kuczynski and Wozniakowski
 /// 1992).
 absl::StatusOr<EigenpairSearch> Lanczos(SymmetricOperator& hessian, const WarmStart& start,

@@ -50,9 +50,9 @@ absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
     for (size_t i = 0; i < tensors.size(); ++i) {
       slot.tensors[static_cast<size_t>(live.index[i])] = std::move(tensors[i].tensor);
     }
-    std::unique_ptr<ProcessTrainer> trainer(
-        new ProcessTrainer(std::move(subject), options, std::move(memory), std::move(layout),
-                           std::move(optimizer), bytes));
+    std::unique_ptr<ProcessTrainer> trainer(new ProcessTrainer(std::move(subject), options,
+                                                               std::move(memory), std::move(layout),
+                                                               std::move(optimizer), bytes));
     if (trainer->wake_ < 0) return absl::ResourceExhaustedError("no descriptor is left");
     const auto stream = std::make_shared<ToHostStream>();
     OptimizerStaging moments;

@@ -22,28 +22,28 @@ RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Su
 }
 
 void RunningMonitor::Connect(const RemoteTrainer& remote, const LrTracker& lr) {
-  remote.connect(
-      {.replay =
-           [this](const StepInfo& info, const StepOutcome& outcome) {
-             if (!stopped()) trainer_->Replay(info, outcome);
-           },
-       .silence =
-           [core = core_] {
-             return core->board.Silence(
-                 std::chrono::duration<double>(core->clock->Monotonic()).count());
-           },
-       .announce =
-           [this](Event::Kind kind, Severity severity, std::string message) {
-             const int64_t step = core_->publisher->status().step.value_or(0);
-             core_->publisher->PublishEvent(
-                 {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
-           },
-       .set_server =
-           [this](const ServerStatus& server, pid_t process) {
-             core_->publisher->SetServer(server);
-             WatchServer([process] { return CpuSecondsOf(process); });
-           },
-       .lr = lr});
+  remote.connect({.replay =
+                      [this](const StepInfo& info, const StepOutcome& outcome) {
+                        if (!stopped()) trainer_->Replay(info, outcome);
+                      },
+                  .silence =
+                      [core = core_] {
+                        return core->board.Silence(
+                            std::chrono::duration<double>(core->clock->Monotonic()).count());
+                      },
+                  .announce =
+                      [this](Event::Kind kind, Severity severity, std::string message) {
+                        const int64_t step = core_->publisher->status().step.value_or(0);
+                        core_->publisher->PublishEvent({kind, severity, step,
+                                                        core_->clock->UnixSeconds(),
+                                                        std::move(message)});
+                      },
+                  .set_server =
+                      [this](const ServerStatus& server, pid_t process) {
+                        core_->publisher->SetServer(server);
+                        WatchServer([process] { return CpuSecondsOf(process); });
+                      },
+                  .lr = lr});
 }
 
 void RunningMonitor::EndIdle() noexcept {

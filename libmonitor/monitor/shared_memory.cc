@@ -99,8 +99,8 @@ std::vector<NamedTensor> SharedMemory::Tensors(const std::vector<SharedTensor>& 
   for (const SharedTensor& tensor : layout) {
     at::Tensor shared;
     if (tensor.offset != 0) {
-      shared = at::from_blob(At(tensor.offset), tensor.sizes,
-                             at::TensorOptions().dtype(tensor.dtype));
+      shared =
+          at::from_blob(At(tensor.offset), tensor.sizes, at::TensorOptions().dtype(tensor.dtype));
     }
     tensors.push_back({tensor.name, std::move(shared), tensor.is_parameter});
   }

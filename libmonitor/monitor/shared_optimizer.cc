@@ -41,16 +41,16 @@ absl::StatusOr<OptimizerLayout> SharedOptimizer::Place(const Subject& subject,
         {entry.name, entry.tensor.sizes().vec(), entry.tensor.scalar_type(), true, 0});
   }
   int64_t behind = end;
-  const int64_t offset = Reserve(
-      static_cast<int64_t>(sizeof(Rule) + layout.moments.size() * sizeof(Numbers)), behind);
+  const int64_t offset =
+      Reserve(static_cast<int64_t>(sizeof(Rule) + layout.moments.size() * sizeof(Numbers)), behind);
   const auto place = [&](size_t entry, const at::Tensor& like) {
     layout.moments[entry].dtype = like.scalar_type();
     layout.moments[entry].offset = Reserve(static_cast<int64_t>(like.nbytes()), behind);
     return at::empty({0});
   };
-  PTQWATCH_ASSIGN_OR_RETURN(const OptimizerStaging placed,
-                            OptimizerStaging::Create(subject, live, FloatingParameters(live),
-                                                     nullptr, nullptr, place));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      const OptimizerStaging placed,
+      OptimizerStaging::Create(subject, live, FloatingParameters(live), nullptr, nullptr, place));
   if (placed.description().empty()) return OptimizerLayout();
   layout.offset = offset;
   end = behind;
@@ -77,9 +77,9 @@ absl::StatusOr<OptimizerStaging> SharedOptimizer::MakeStaging(const Subject& sub
                                                               const TensorTable& live,
                                                               DeviceStream& stream) {
   const auto shared = [this](size_t entry, const at::Tensor&) { return moments_[entry].tensor; };
-  PTQWATCH_ASSIGN_OR_RETURN(OptimizerStaging staging,
-                            OptimizerStaging::Create(subject, live, FloatingParameters(live),
-                                                     nullptr, nullptr, shared));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      OptimizerStaging staging,
+      OptimizerStaging::Create(subject, live, FloatingParameters(live), nullptr, nullptr, shared));
   OptimizerState state;
   staging.Fill(subject, stream, state);
   Write(state);
@@ -130,11 +130,12 @@ std::optional<OptimizerView> SharedOptimizer::Read() const {
   for (size_t i = 0; i < moments_.size(); ++i) {
     const Numbers& own = numbers()[i];
     if (!own.listed) continue;
-    view.parameters.push_back({.name = moments_[i].name,
-                               .learning_rate = own.learning_rate,
-                               .weight_decay = own.weight_decay,
-                               .steps = own.steps,
-                               .second_moment = own.has_moment ? moments_[i].tensor : at::Tensor()});
+    view.parameters.push_back(
+        {.name = moments_[i].name,
+         .learning_rate = own.learning_rate,
+         .weight_decay = own.weight_decay,
+         .steps = own.steps,
+         .second_moment = own.has_moment ? moments_[i].tensor : at::Tensor()});
   }
   return view;
 }

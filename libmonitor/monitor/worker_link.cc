@@ -28,10 +28,7 @@ class RemoteSubject final : public Subject {
  public:
   RemoteSubject(std::unique_ptr<Subject> model, std::vector<NamedTensor> live,
                 const SharedOptimizer* optimizer, const RemoteTrainer* remote)
-      : model_(std::move(model)),
-        live_(std::move(live)),
-        optimizer_(optimizer),
-        remote_(remote) {}
+      : model_(std::move(model)), live_(std::move(live)), optimizer_(optimizer), remote_(remote) {}
 
   std::vector<NamedTensor> LiveTensors() const override { return live_; }
   std::optional<OptimizerView> Optimizer() const override {

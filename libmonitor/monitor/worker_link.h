@@ -67,8 +67,8 @@ class WorkerLink {
  private:
   WorkerLink(const Options& options, SharedMemory memory);
   void Connect(RemoteTrainer::Monitor monitor);
-  // Measures the snapshots of an earlier worker. One that it had begun is measured once more, unless
-  // the slot has another one by now.
+  // Measures the snapshots of an earlier worker. One that it had begun is measured once more,
+  // unless the slot has another one by now.
   void TakeOver(const RemoteTrainer::Monitor& monitor);
   // Whether a step that is not passed on yet has filled the slot.
   bool TakenIsUnread() const;

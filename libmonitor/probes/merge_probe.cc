@@ -21,6 +21,41 @@ ProbeCost CostOfMerge(const ProbeCost& quantization, size_t quantizers, double a
           .calibration_batch = quantization.calibration_batch};
 }
 
+// A comparison that takes all batches of its plan, so that all merges are measured on the same
+// tokens.
+QuantizationOptions OnAllBatches(QuantizationOptions options) {
+  options.comparison.relative_stderr = -1;
+  options.comparison.absolute_stderr_ratio = -1;
+  return options;
+}
+
+// The number of the first probe batches that have this many tokens together. `losses` are those of
+// the first batches; later ones are taken to be as long as the last of them.
+int64_t BatchesOf(int64_t tokens, const std::vector<UnitLosses>& losses) {
+  int64_t batches = 0;
+  int64_t of_last = 0;
+  for (const UnitLosses& batch : losses) {
+    if (tokens <= 0) break;
+    of_last = batch.tokens;
+    tokens -= of_last;
+    ++batches;
+  }
+  return tokens > 0 && of_last > 0 ? batches + (tokens + of_last - 1) / of_last : batches;
+}
+
+// The snapshot's place with a plan of the probe batches on which its mean was measured.
+SnapshotPlace OnTokensOfMean(const ProbeInput& input) {
+  SnapshotPlace place = input.place;
+  const auto* means = input.Earlier<AveragingResult>();
+  const auto* quantization = input.Earlier<QuantizationResult>();
+  if (means == nullptr || means->averages.empty() || quantization == nullptr) return place;
+  const int64_t batches = BatchesOf(means->averages[0].probe_tokens, quantization->losses);
+  if (batches == 0) return place;
+  if (!place.plan) place.plan.emplace();
+  place.plan->probe_batches = batches;
+  return place;
+}
+
 }  // namespace
 
 MergeProbe::MergeProbe(ModelSession& session, const AveragingOptions& options,
@@ -31,7 +66,7 @@ MergeProbe::MergeProbe(ModelSession& session, const AveragingOptions& options,
              .uses_recent_weights = true,
              .with_curvature = true}),
       options_(options),
-      measurement_(session, quantization, recent),
+      measurement_(session, OnAllBatches(quantization), recent),
       recent_(recent),
       cost_(CostOfMerge(quantization_cost, quantizers,
                         CountLayerCosts(session.plan(), measurement_.specs(), 0).quantize)) {}
@@ -71,6 +106,13 @@ ProbeResult MergeProbe::Measure(const ProbeInput& input, const ExecutionContext&
     return measured;
   }
   AveragingResult result;
+  const SnapshotPlace place = OnTokensOfMean(input);
+  const ProbeInput on_tokens_of_mean{.place = place,
+                                     .optimizer = input.optimizer,
+                                     .state = input.state,
+                                     .poll = input.poll,
+                                     .earlier = input.earlier,
+                                     .keep_quantized = false};
   for (const Merge& merge : merges) {
     const auto count = static_cast<size_t>(merge.snapshots);
     AveragingReport report;
@@ -79,8 +121,8 @@ ProbeResult MergeProbe::Measure(const ProbeInput& input, const ExecutionContext&
     report.window = report.snapshots = merge.snapshots;
     report.first_step = recent_.window().first_step(count);
     measurement_.Measure(
-        [&] { return recent_.window().WeightedSum(MergeWeights(merge.shape, count)); }, input,
-        report, context);
+        [&] { return recent_.window().WeightedSum(MergeWeights(merge.shape, count)); },
+        on_tokens_of_mean, report, context);
     if (OutcomeOf(report.status) != ProbeOutcome::Kind::kOk) {
       measured.outcome = {std::string(kName), OutcomeOf(report.status),
                           StrCat("merges: ", report.status_detail)};

@@ -43,12 +43,9 @@ absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
 
 }  // namespace
 
-absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(const Subject& subject,
-                                                          const TensorTable& live,
-                                                          const std::vector<int>& entries,
-                                                          std::shared_ptr<ByteBudget> bytes,
-                                                          std::shared_ptr<ByteBudget> copies,
-                                                          const MakeBuffer& make) {
+absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(
+    const Subject& subject, const TensorTable& live, const std::vector<int>& entries,
+    std::shared_ptr<ByteBudget> bytes, std::shared_ptr<ByteBudget> copies, const MakeBuffer& make) {
   at::NoGradGuard no_grad;
   OptimizerStaging staging;
   staging.held_ = std::make_unique<Reservation>(std::move(bytes));

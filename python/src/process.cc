@@ -240,13 +240,12 @@ void BindTrainer(py::module_& module) {
            })
       .def("stop_server", &NativeTrainer::StopServer, Unlocked())
       .def_property_readonly("here", &NativeTrainer::here)
-      .def_property_readonly(
-          "layout", [](NativeTrainer& self) { return RowsOf(self.trainer().layout()); })
+      .def_property_readonly("layout",
+                             [](NativeTrainer& self) { return RowsOf(self.trainer().layout()); })
       .def_property_readonly("optimizer",
                              [](NativeTrainer& self) { return self.trainer().optimizer().offset; })
       .def_property_readonly(
-          "moments",
-          [](NativeTrainer& self) { return RowsOf(self.trainer().optimizer().moments); })
+          "moments", [](NativeTrainer& self) { return RowsOf(self.trainer().optimizer().moments); })
       .def_property_readonly("bytes", [](NativeTrainer& self) { return self.trainer().bytes(); })
       .def_property_readonly(
           "address",

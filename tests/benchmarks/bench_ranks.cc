@@ -38,13 +38,13 @@ using Model = std::shared_ptr<examples::CharModel>;
 void RankSnapshot(benchmark::State& state) {
   at::set_num_threads(1);
   const examples::ModelConfig config = {
-      .vocabulary = 96, .width = 64, .layers = 4, .heads = 4, .length = 64};
+      .vocabulary = 96, .width = 32, .layers = 2, .heads = 2, .length = 32};
   const auto make = [=] { return examples::MakeGpt(config); };
   const Model model = make();
   std::vector<Batch> probe;
-  for (int i = 0; i < 16; ++i) {
-    probe.push_back({at::randint(config.vocabulary, {8, model->inputs()}, at::kLong),
-                     at::randint(config.vocabulary, {8, config.length}, at::kLong)});
+  for (int i = 0; i < 8; ++i) {
+    probe.push_back({at::randint(config.vocabulary, {4, model->inputs()}, at::kLong),
+                     at::randint(config.vocabulary, {4, config.length}, at::kLong)});
   }
   const auto subject = MakeModuleSubject<Model>(
       model, {.replica = make,

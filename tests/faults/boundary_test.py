@@ -121,7 +121,7 @@ class Processes(Served):
         self.end(trainer)
 
     def test_environment_of_mpirun(self):
-        rank = {"OMPI_COMM_WORLD_RANK": "5", "PMIX_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+        rank = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
         first = self.start(env=rank)
         first.wait_for(r"^metrics http")
         self.assertNotRegex(pathlib.Path(f"/proc/{server_of(first.process.pid)}/environ").read_text(), "OMPI|PMIX")

@@ -147,6 +147,10 @@ class Alert(RankRuns):
         eventually(lambda: not os.path.exists(self.targets), "the server has removed the file")
         eventually(lambda: cluster.query('up{job="ptqwatch"}') == [], "Prometheus has forgotten the target")
 
+        event, = [line for line in ptqwatch("watch", self.run_dir, "--json").splitlines() if "replicas_diverged" in line]
+        self.assertIn("rank 2 ", event)
+        self.assertIn(parameter, event)
+
         alone = Launch(self, 4, *self.STEPS, "--monitor", "off")
         self.assertEqual(alone.weights(), weights, "training ends in the same bits without a monitor")
         self.assertEqual(alone.finish()[0], [0] * 4)

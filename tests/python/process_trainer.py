@@ -57,7 +57,7 @@ def train(args):
             model, build=build, losses=losses, probe=process_model.batches(2, seed=8), every=args.every, mode=args.mode,
             run_dir=args.run_dir, quantizers="rtn3,gptq4", adapt_plan=False, duty_cycle=1.0, run_id="run", **options)
         say(failure=monitor.failure)
-        if args.mode == "process":
+        if args.mode == "process" and not monitor.failure:
             say(worker=monitor.status()["process"]["process"])
     troubles = {int(step): kind for kind, _, step in (entry.partition("@") for entry in args.trouble.split(",") if entry)}
     pauses = [int(step) for step in args.pause.split(",") if step]

@@ -92,7 +92,7 @@ def test_reports_have_the_numbers_of_the_journal(tmp_path):
         assert monitor.status()["steps_total"] == 20
         assert monitor.served["state"] == "none"
         assert "up.weight" in monitor.describe()
-        assert json.loads((tmp_path / "run/status.json").read_text())["optimizer"] == "adamw"
+        assert json.loads((tmp_path / "run/status.json").read_text())["run"]["optimizer"] == "adamw"
     assert newest["step"] == 20
     assert newest["tokens"] == 20 * 8 * tiny.LENGTH
     assert newest["training_loss_nats"] > 0
@@ -115,12 +115,11 @@ def test_an_optimizer_without_a_formula_is_named(tmp_path, mode):
     with watch(model, run_dir=tmp_path, optimizer=MuonWithAdam(model.parameters(), lr=1e-2), mode=mode, **options) as monitor:
         tiny.train(model, 10, monitor)
         assert monitor.finish()
-        curvature = monitor.latest()["curvature"]
+    curvature = ptqwatch.read_run(tmp_path)[-1]["curvature"]
     assert curvature["optimizer"] == "muon"
     assert "edge_of_stability_ratio" not in curvature
-    assert curvature["edge_of_stability_detail"] == (
-        "there is no formula for muon")
-    assert json.loads((tmp_path / "status.json").read_text())["optimizer"] == "muon"
+    assert curvature["edge_of_stability_detail"] == "there is no formula for muon"
+    assert json.loads((tmp_path / "status.json").read_text())["run"]["optimizer"] == "muon"
 
 
 def test_names_go_through_wrappers():

@@ -269,15 +269,18 @@ TEST(Lanczos, AMisleadingSecondaryVectorDoesNotHideTheTopFromAColdStart) {
 }
 
 TEST(Lanczos, AGradientAloneDoesNotMakeACoarseSearchSure) {
-  // An eigenvector of the second eigenvalue; the top is 5 % larger.
-  Quadratic quadratic(WithAnother(2000, 0.05, 1.05));
-  Vector gradient = quadratic.hessian->space().Zero();
-  gradient.elements[30] = 1;
-  EigenpairOptions coarse;
-  coarse.residual_ratio = 0.05;
-  const HessianEigenpair found = quadratic.Find(coarse, {{}, {}, gradient});
-  EXPECT_EQ(found.start, EigenvalueStart::kCold);
-  EXPECT_GE(found.bound, 1.05);
+  // An eigenvector of the second eigenvalue.
+  for (const double top : {1.05, 3.0}) {
+    Quadratic quadratic(WithAnother(2000, 0.05, top));
+    Vector gradient = quadratic.hessian->space().Zero();
+    gradient.elements[30] = 1;
+    EigenpairOptions coarse;
+    coarse.residual_ratio = 0.05;
+    const HessianEigenpair found = quadratic.Find(coarse, {{}, {}, gradient});
+    EXPECT_EQ(found.start, EigenvalueStart::kCold);
+    EXPECT_GE(found.bound, top);
+    EXPECT_GE(found.bound, found.value * (1 + found.residual_ratio));
+  }
 }
 
 // Counts the products of either kind with a quadratic's Hessian.

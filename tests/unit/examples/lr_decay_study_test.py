@@ -312,6 +312,13 @@ class SinceClaims(unittest.TestCase):
             for name in self.settings.quantizers if key == "loss_nats" else ():
                 point[name]["loss_nats"] = value * (1 + point[name]["error_ratio"])
 
+    def test_are_judged_without_the_other_parts(self):
+        s, runs = textbook(["since"])
+        runs = {run: points for run, points in runs.items() if not run.endswith(".trunk")}  # which is unfinished then
+        names = [name for name, _, _, _, find in claims.CLAIMS if getattr(find, "func", find).__module__ == "since_claims"]
+        self.assertEqual(len(names), 12)
+        self.assertEqual({claim["verdict"] for claim in claims.judge(s, runs) if claim["id"] in names}, {"holds"})
+
     def test_a_signal_that_scatters_does_not_track(self):
         for run in self.runs.values():
             for i, point in enumerate(run):

@@ -1,5 +1,3 @@
-#include "monitor/shared_optimizer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,6 +11,7 @@
 #include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
+#include "monitor/shared_optimizer.h"
 #include "ptqwatch/function_subject.h"
 #include "snapshot/device_stream.h"
 

@@ -17,8 +17,8 @@
 #include "monitor/worker_link.h"
 #include "monitor_fixture.h"
 #include "ptqwatch/metric_catalog.h"
-#include "support/fake_clock.h"
 #include "support/eventually.h"
+#include "support/fake_clock.h"
 
 namespace ptqwatch {
 namespace monitor_process_test {
@@ -246,9 +246,8 @@ class InterruptedRun : public ::testing::Test {
   // A worker whose losses wait for the gate.
   std::unique_ptr<TestWorker> StopsAtGate(std::string replaces = "") {
     auto worker = std::make_unique<TestWorker>(
-        *shared_,
-        trainer_.MakeSubject(testing::Fault::kNone, [gate = gate_] { (*gate)(); }), options_,
-        std::move(replaces));
+        *shared_, trainer_.MakeSubject(testing::Fault::kNone, [gate = gate_] { (*gate)(); }),
+        options_, std::move(replaces));
     worker->Run();
     gate_->Set(false);
     return worker;
@@ -349,8 +348,8 @@ TEST(ProcessMonitor, ChargesTheServerOfTheTrainer) {
   // This process stands for the server.
   shared->page().server.Write({.status = {.state = ServerState::kServing}, .process = getpid()});
   worker.Run();
-  ASSERT_TRUE(Eventually(
-      [&] { return worker.monitor->status().server.state == ServerState::kServing; }));
+  ASSERT_TRUE(
+      Eventually([&] { return worker.monitor->status().server.state == ServerState::kServing; }));
   shared->OnStep({.step = 1, .learning_rate = 1e-2});
   ASSERT_TRUE(worker.recording->WaitForReports(1));
   clock.Wait(std::chrono::seconds(1));

@@ -100,7 +100,9 @@ TEST(CurvatureProbe, StartsFromTheEigenvectorOfTheReportBefore) {
   const Report cold = Net::Run(**measurement, &state);
   EXPECT_TRUE(state.vectors.contains("top.0"));
   const Report warm = Net::Run(**measurement, &state);
-  EXPECT_LT(warm.curvature->hessian_products, cold.curvature->hessian_products);
+  EXPECT_EQ(warm.curvature->top_eigenvalues.at(0).start, EigenvalueStart::kWarm);
+  EXPECT_EQ(warm.probe_state_sequence, cold.sequence);
+  EXPECT_LE(warm.curvature->hessian_products, cold.curvature->hessian_products);
   EXPECT_NEAR(*warm.curvature->top_eigenvalue, *cold.curvature->top_eigenvalue,
               0.01 * *cold.curvature->top_eigenvalue);
 }

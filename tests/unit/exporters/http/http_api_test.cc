@@ -91,6 +91,7 @@ TEST_F(HttpApiTest, LeavesLayersOutUnlessAsked) {
   }
   expected["curvature"]["layers"] = json::array();
   expected["skipped_layers"] = json::array();
+  expected["parameter_digests"] = json::array();
   EXPECT_EQ(GetJson("/api/v1/reports")["reports"][0], expected);
 }
 

@@ -49,6 +49,12 @@ MonitorStatus FullStatus() {
   status.cooldown.steps_all = 3000;
   status.slice.state = SliceState::kDone;
   status.server.state = ServerState::kServing;
+  status.ranks = {{.rank = 3, .health = Health::kOk, .snapshot_step = 16000, .reports_total = 20}};
+  status.replicas = {.compared_step = 16000,
+                     .diverged = true,
+                     .diverged_step = 15200,
+                     .parameter = "blocks.0.weight",
+                     .minority = "3"};
   return status;
 }
 
