@@ -56,7 +56,7 @@ void Save(const CharTraining& training, const RanksFlags& flags, int64_t step) {
   std::printf("checkpoint step %ld\n", step);
 }
 
-/// What a faulty memory, link or kernel does to the weights of one rank.
+/// Damages a weight of one rank, as a faulty memory, link or kernel does.
 void FlipABit(CharModel& model, int64_t step, int64_t rank) {
   const auto parameters = model.named_parameters();
   const auto& last = parameters[parameters.size() - 1];

@@ -8,7 +8,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Of the size of the eigenvalues.
+// Relative to the size of the eigenvalues.
 constexpr double kBoundPrecision = 1e-4;
 
 bool IsPossible(absl::Span<const double> diagonal, absl::Span<const double> remainders, double x,

@@ -307,8 +307,7 @@ class LanczosSearch {
   Projection projection_;
   Vector next_;  // of norm 1, unless remainder_ is 0
   double remainder_ = 0;
-  // Of Lanczos's tridiagonal matrix, until a restart; the diagonal as if the wanted end was the
-  // top.
+  // Lanczos's tridiagonal matrix, until a restart; the diagonal as if the wanted end was the top.
   std::vector<double> diagonal_;
   std::vector<double> remainders_;
   double largest_product_ = 0;

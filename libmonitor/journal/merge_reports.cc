@@ -142,8 +142,8 @@ void DropPrediction(QuantizationReport& entry) {
   entry = std::move(bare);
 }
 
-// What no rank had to measure, such as curvature at a snapshot at which it was not due. Keeps
-// quantizers, since a series depends on their list.
+// Drops the parts that no rank had to measure, such as curvature at a snapshot at which it was not
+// due. Keeps quantizers, since a series depends on their list.
 void DropElsewhere(Report& merged) {
   std::erase_if(merged.averaging, IsElsewhere<AveragingReport>);
   std::erase_if(merged.mixed_precision, IsElsewhere<MixedPrecisionReport>);

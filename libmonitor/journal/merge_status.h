@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// What is known of one rank of a run.
+/// One rank of a run, as its files show it.
 struct RankView {
   int64_t rank = 0;
   std::optional<RunStatus> status;       ///< absent: it has no directory or no status file

@@ -28,7 +28,7 @@ constexpr int kLinesAtOnce = 200;
 constexpr std::chrono::milliseconds kStatusInterval{4};
 constexpr size_t kSeenEvents = 4096;
 
-// What the ranks of a run say alike, so that the rank does not matter.
+// Whether all ranks of a run write the same events of this kind.
 bool IsCommon(Event::Kind kind) {
   return kind == Event::Kind::kPhaseChange || kind == Event::Kind::kResumed;
 }

@@ -57,7 +57,7 @@ class RankJournals {
   bool known() const;
   /// Whether a status that is old by another host's clock may yet be of a run that lives.
   bool undecided() const;
-  /// Not of ranks that are left over from a time with more ranks.
+  /// Leaves out ranks that are left over from a time with more of them.
   RunStatus status() const;
 
  private:
@@ -73,7 +73,7 @@ class RankJournals {
     bool at_end = false;
     bool failing = false;        // its journal could not be read
     std::optional<Report> held;  // of a run that has not begun yet
-    // Of its newest report.
+    // Place of its newest report.
     int64_t sequence = 0;
     int attempt = 0;
     std::optional<int64_t> step;

@@ -65,7 +65,7 @@ std::optional<Event> ReplicaCheck::Differ(const Step& at) {
   auto most = groups.begin();
   for (auto group = groups.begin(); group != groups.end(); ++group) {
     const size_t size = group->second.size(), largest = most->second.size();
-    // Of groups of one size, the one with the lowest rank.
+    // The lowest rank decides between groups of one size.
     if (size > largest || (size == largest && group->second < most->second)) most = group;
   }
   std::vector<int64_t> others;

@@ -18,7 +18,7 @@ namespace ptqwatch::internal {
 /// newest 16 steps, so that a report that comes late is compared too. Not thread-safe.
 class ReplicaCheck {
  public:
-  /// What one rank reports about its parameters.
+  /// The digests that one rank reports.
   struct Part {
     int64_t rank = 0;
     std::string digest;  ///< Report::snapshot_digest; empty: not compared

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::internal {
 
-// Of one parameter.
+// The numbers of one parameter.
 struct SharedOptimizer::Numbers {
   bool listed = false;
   bool has_moment = false;

@@ -18,9 +18,9 @@ namespace {
 
 // Multiply-adds of one core in a second, in products of matrices.
 constexpr double kProductRate = 1.5e10;
-// Of a curvature measurement, in forward passes: about 100 gradients.
+// A curvature measurement costs about 100 gradients; in forward passes:
 constexpr double kCurvaturePasses = 300;
-// Of the most mixtures that are tried.
+// The most mixtures that are tried, in forward passes.
 constexpr double kMixturePasses = 3;
 
 // Rows that the batches' products have, about: tokens, or sequences of other inputs.

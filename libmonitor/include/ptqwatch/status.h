@@ -102,7 +102,7 @@ struct RunInfo {
   int64_t parameters = 0;          ///< of the model
   int64_t covered_parameters = 0;  ///< in layers that are quantized
   std::string device;              ///< where the probes run, e.g. "cpu"
-  /// Of Subject::Optimizer; absent: unknown.
+  /// The kind that Subject::Optimizer gives; absent: unknown.
   std::optional<OptimizerKind> optimizer = {};
 };
 
