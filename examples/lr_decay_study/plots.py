@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from claims import E3, LOSS, LOSS3, TRACE, error, quantity
-from legs import decays, named, rate_run, reference
+from legs import decays, merges, named, rate_below, rate_run, reference
 from stats import mean
 
 # Okabe and Ito's palette, which people with color blindness can tell apart.
@@ -107,20 +107,33 @@ class Plots:
         return plot(head, rows and [f"$d using 1:2:xtic(5) with boxes lc rgb '{COLORS[0]}'",
                                     "$d using 1:2:3:4 with yerrorbars lc rgb '#333333' lw 1.5 pt 7 ps 0.5"])
 
-    def scatter(self, value, name):
+    def scatter(self, head, x, y, groups, size=0.5):
+        """Groups of points: (name, [(run, after)])."""
+        parts = []
+        for (group, runs), color in zip(groups, COLORS):
+            rows = [(x(point), y(point)) for run, after in runs for point in self.points(run, after)]
+            rows = [row for row in rows if row[0] > 0 and row[1] > 0]
+            if rows:
+                head += data(f"d{len(parts)}", rows)
+                parts.append(f"$d{len(parts)} with points pt 7 ps {size} lc rgb '{color}' title '{group}'")
+        return plot(head, parts)
+
+    def signal(self, value, name):
         first = self.s.budgets[0] - 1
         groups = [("constant rate", [("trunk", first)]),
                   ("cooldowns", [(named("cooldown", budget), budget - self.s.cooldown) for budget in self.s.budgets]),
                   *((f"peak {rate:g}", [(rate_run(self.s, rate), first)]) for rate in self.s.rates if rate != self.s.peak),
                   ("LAWA", [("average", first)])]
-        head, parts = f"set title '{name} and error'\nset xlabel '{name}'\nset ylabel 'E in %, 3 bits'\nset logscale xy\n", []
-        for (group, runs), color in zip(groups, COLORS):
-            rows = [(value(point), percent(E3)(point)) for run, after in runs for point in self.points(run, after)]
-            rows = [row for row in rows if row[0] > 0 and row[1] > 0]
-            if rows:
-                head += data(f"d{len(parts)}", rows)
-                parts.append(f"$d{len(parts)} with points pt 7 ps 0.5 lc rgb '{color}' title '{group}'")
-        return plot(head, parts)
+        head = f"set title '{name} and error'\nset xlabel '{name}'\nset ylabel 'E in %, 3 bits'\nset logscale xy\n"
+        return self.scatter(head, value, percent(E3), groups)
+
+    def instead(self):
+        last, lower = self.s.run - 1, rate_below(self.s)
+        groups = [("constant rate", ["plateau"]), ("decays", [run for run, (steps, _) in decays(self.s).items() if steps < self.s.run - self.s.warmup]),
+                  ("merges", merges(self.s)), *((f"SAM in the decay, {rho:g}", [named("sam", rho)]) for rho in self.s.sam_rhos),
+                  (f"AdamW, peak {lower:g}", [rate_run(self.s, lower)]), *((f"Muon, peak {rate:g}", [named("muon", rate)]) for rate in self.s.muon_rates)]
+        head = f"set title 'Held-out losses after {self.s.run} steps'\nset xlabel 'nats, full precision'\nset ylabel 'nats, 3 bits'\n"
+        return self.scatter(head, LOSS, LOSS3, [(name, [(run, last) for run in runs]) for name, runs in groups], size=0.9)
 
     def all(self):
         """{name: gnuplot script, or None if its runs were not made}."""
@@ -128,8 +141,9 @@ class Plots:
             "budget3": self.budget(3), "budget4": self.budget(4), "rates": self.rates(), "formats": self.formats(), "losses": self.losses(),
             "shapes": self.shapes(percent(E3), "Error under 3-bit GPTQ at the end, by decay", "E in %"),
             "shapes-trace": self.shapes(TRACE, "Trace of the Hessian at the end, by decay", "trace"),
-            "trace": self.scatter(TRACE, "Trace of the Hessian"),
-            "weighted-trace": self.scatter(quantity("weighted_trace"), "Weight-scaled trace"),
+            "trace": self.signal(TRACE, "Trace of the Hessian"),
+            "weighted-trace": self.signal(quantity("weighted_trace"), "Weight-scaled trace"),
+            "instead": self.instead(),
         }
 
 
