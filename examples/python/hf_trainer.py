@@ -61,7 +61,8 @@ def main():
     trainer = Trainer(model=make_model(), args=arguments, train_dataset=Sequences(tokens[:split], args.steps * batch, seed=0),
                       callbacks=[watch])
     trainer.train()
-    print(watch.monitor.latest()["verdict"])
+    newest = watch.monitor.latest()
+    print(newest["verdict"] if newest else f"nothing was measured: {watch.monitor.failure}")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ def main(run_dir):
             monitor.step(step, lr=rate, tokens=64 * step, loss=loss)
         monitor.finish(60)  # measures the last step
         newest = monitor.latest()
+    if newest is None:
+        sys.exit(f"nothing was measured: {monitor.failure}")
     for quantizer in newest["quantization"]:
         print(f"{quantizer['method']}{quantizer['bits']}: E = {100 * quantizer['error_ratio']:.2f} %")
     print(newest["verdict"]["state"], newest["verdict"].get("summary", ""))

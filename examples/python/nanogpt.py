@@ -118,7 +118,7 @@ def main():
             state = newest["verdict"]["state"] if newest else "no report yet"
             print(f"step {step} rate {rate:.2e} loss {loss.item():.3f} {state}", flush=True)
     monitor.finish(120)  # ptqwatch
-    print(monitor.latest()["verdict"])
+    print(monitor.latest()["verdict"] if monitor.latest() else f"nothing was measured: {monitor.failure}")
     monitor.stop()
 
 

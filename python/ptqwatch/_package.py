@@ -10,10 +10,14 @@ import os
 import pickle
 import sys
 from multiprocessing import spawn
+from typing import NamedTuple
 
 import torch
 
 from ptqwatch._subject import named_tensors
+
+GUARD_ADVICE = ("Put what trains under `if __name__ == '__main__':`, or pass build and losses as 'module:function' of another "
+                "module")
 
 
 class _Pickler(pickle.Pickler):
@@ -45,7 +49,15 @@ class _Unpickler(pickle.Unpickler):
         return self._made[place]
 
 
+class _Part(NamedTuple):
+    """An argument of watch()."""
+
+    shown: str  #: its name and value, for messages
+    data: bytes
+
+
 def _dumps(name, value, cloudpickle, weights=()):
+    shown = f"{name} = {type(value).__name__ if name == 'model' else value!r}"
     file = io.BytesIO()
     try:
         if cloudpickle:
@@ -56,15 +68,21 @@ def _dumps(name, value, cloudpickle, weights=()):
             _Pickler(file, weights).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
         raise ValueError(
-            f"{name} = {value if name != 'model' else type(value).__name__!r}: the monitor's process cannot import it: {error}. "
-            "Define it in a module or at the top level of the script, or pass 'module:function'; in a notebook, pass "
-            "worker={'cloudpickle': True}; or use mode='thread'") from error
+            f"{shown}: the monitor's process cannot import it: {error}. Define it in a module or at the top level of the script, or "
+            "pass 'module:function'; in a notebook, pass worker={'cloudpickle': True}; or use mode='thread'") from error
     data = file.getvalue()
     if b"__main__" in data and not cloudpickle and not _main_script():
         raise ValueError(
-            f"{name} = {value if name != 'model' else type(value).__name__!r} is defined in __main__, which is no file that the "
-            "monitor's process could import: define it in a module, pass worker={'cloudpickle': True}, or use mode='thread'")
-    return data
+            f"{shown} is defined in __main__, which is no file that the monitor's process could import: define it in a module, pass "
+            "worker={'cloudpickle': True}, or use mode='thread'")
+    return _Part(shown, data)
+
+
+def _loads(part):
+    try:
+        return pickle.loads(part.data)
+    except BaseException as error:  # of the module that is imported for it
+        raise ImportError(f"{part.shown}: the monitor's process cannot import it: {type(error).__name__}: {error}") from error
 
 
 def _main_script():
@@ -74,7 +92,7 @@ def _main_script():
 
 
 def pack(model, build, losses, structure, train_step=None, cloudpickle=False):
-    """The bytes for `unpack`, and whether they need the main script. ValueError, naming the argument, for what cannot be
+    """What `unpack` takes, and whether they need the main script. ValueError, naming the argument, for what cannot be
     imported."""
     parts = {"losses": _dumps("losses", losses, cloudpickle), "structure": _dumps("probe", structure, cloudpickle),
              "train_step": _dumps("train_step", train_step, cloudpickle)}
@@ -82,7 +100,7 @@ def pack(model, build, losses, structure, train_step=None, cloudpickle=False):
         parts["build"] = _dumps("build", build, cloudpickle)
     else:
         parts["model"] = _dumps("model", model, cloudpickle, [tensor for _, tensor, _ in named_tensors(model)])
-    return parts, not cloudpickle and any(b"__main__" in part for part in parts.values())
+    return parts, not cloudpickle and any(b"__main__" in part.data for part in parts.values())
 
 
 def surroundings(needs_main):
@@ -95,12 +113,20 @@ def surroundings(needs_main):
 
 
 def enter(data):
-    """Makes this process's surroundings those of the trainer."""
-    spawn.prepare(data)
+    """Makes this process's surroundings those of the trainer. ImportError if its main script cannot be imported."""
+    try:
+        spawn.prepare(data)
+    except BaseException as error:  # SystemExit, too: a script without a guard may raise it
+        script = data.get("init_main_from_path") or data.get("init_main_from_name")
+        if not script:
+            raise
+        advice = "" if GUARD_ADVICE in str(error) else f". {GUARD_ADVICE}"
+        raise ImportError(f"the monitor's process could not import the training script '{script}': {type(error).__name__}: {error}"
+                          f"{advice}") from error
 
 
 def unpack(parts):
-    """(build, losses, structure, train_step) of what was packed. Raises what importing raises."""
-    losses, structure, train_step = (pickle.loads(parts[name]) for name in ("losses", "structure", "train_step"))
-    build = pickle.loads(parts["build"]) if "build" in parts else lambda: _Unpickler(io.BytesIO(parts["model"])).load()
+    """(build, losses, structure, train_step) of what was packed. ImportError, naming the argument, if importing raises."""
+    losses, structure, train_step = (_loads(parts[name]) for name in ("losses", "structure", "train_step"))
+    build = _loads(parts["build"]) if "build" in parts else lambda: _Unpickler(io.BytesIO(parts["model"].data)).load()
     return build, losses, structure, train_step

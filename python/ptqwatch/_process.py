@@ -53,8 +53,7 @@ class ProcessMonitor:
     def __init__(self, adapter, build, losses, probe, calibration, curvature, options, worker=None):
         if in_worker:
             raise RuntimeError(
-                "ptqwatch.watch() was called while the monitor's process imported the training script: put what trains under "
-                "`if __name__ == '__main__':`, or pass build and losses as 'module:function' of another module")
+                f"ptqwatch.watch() was called while the monitor's process imported the training script. {_package.GUARD_ADVICE}")
         self._pid = os.getpid()
         self._settings = _settings(worker)
         self._failure = ""
@@ -76,11 +75,11 @@ class ProcessMonitor:
         strict = options.get("on_failure") == "error"
         try:
             self._start(adapter, build, losses, probe, calibration, curvature, dict(options))
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C, too
             self.stop(0)
             if self._temporary:
                 shutil.rmtree(self._temporary, ignore_errors=True)
-            if strict:
+            if strict or not isinstance(error, Exception):
                 raise
             self._failure = str(error)
         if self._failure:

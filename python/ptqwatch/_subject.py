@@ -1,7 +1,8 @@
 """The model under test, as the compiled part calls it (PythonSubject)."""
 
 import copy
-import importlib
+import importlib.util
+import os
 import random
 import sys
 from typing import NamedTuple
@@ -64,6 +65,16 @@ def refusal_of(model):
     return ""
 
 
+def _module(name):
+    """Imports a module. The main script's name gives the script that runs: another import would run it again."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if script and name not in sys.modules:
+        spec = importlib.util.find_spec(name)
+        if spec and spec.has_location and os.path.realpath(spec.origin) == os.path.realpath(script):
+            return sys.modules["__main__"]
+    return importlib.import_module(name)
+
+
 def resolve(function, argument):
     """A callable, or the one that "module:function" names. ValueError or ImportError, naming `argument`, if there is none."""
     if callable(function):
@@ -72,11 +83,11 @@ def resolve(function, argument):
     if not (module and colon and name):
         raise ValueError(f"{argument} = {function!r}: must be a callable or 'module:function'")
     try:
-        found = importlib.import_module(module)
+        found = _module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ImportError(f"{argument} = {function!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # a module may raise anything
+        raise ImportError(f"{argument} = {function!r}: {type(error).__name__}: {error}") from error
     return found
 
 

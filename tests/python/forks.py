@@ -6,6 +6,7 @@ time. Each runs a script as `python SCRIPT` does: it is __main__, in a session o
     status = process.wait()
 """
 
+import gc
 import json
 import os
 import pathlib
@@ -105,6 +106,9 @@ if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(1)
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)  # imports torch._dynamo, in a second
+    gc.collect()
+    gc.freeze()  # or the end of each process would copy all of it
     with socket.socket(fileno=int(sys.argv[1])) as _end:
         _request = _next_command(_end)
     __file__ = _request["command"][0]

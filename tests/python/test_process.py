@@ -5,10 +5,10 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import threading
 import time
+import types
 import urllib.request
 
 import process_model
@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import ptqwatch
+from ptqwatch import _package, _process
 
 HERE = pathlib.Path(__file__).resolve().parent
 TRAINER = HERE / "process_trainer.py"
@@ -167,17 +168,9 @@ def test_a_place_among_ranks_that_cannot_be_is_named(run, tmp_path, mode):
     assert "RANK = 2: must be from 0 to WORLD_SIZE - 1 = 1" in said["failure"]
 
 
-@pytest.mark.parametrize("arguments", [("--main",), ("--main", "--no-build")])
-def test_finds_functions_of_the_script_and_copies_the_model(run, tmp_path, weights, arguments):
-    said = run(tmp_path, 100, *arguments)
+def test_finds_functions_of_the_script_and_leaves_data_loaders_alone(run, tmp_path, weights):
+    said = run(tmp_path, 100, "--main", "--no-build", "--loaders")
     assert said["failure"] == "", said["text"]
-    assert said["finished"], said["text"]
-    assert said["weights"] == weights
-    assert said["latest"]["step"] == 100
-
-
-def test_data_loaders_leave_the_worker_alone(run, tmp_path, weights):
-    said = run(tmp_path, 100, "--loaders")
     assert said["weights"] == weights
     assert said["finished"] and said["latest"]["step"] == 100, said["text"]
     assert said["status"]["steps_total"] == 100
@@ -208,41 +201,23 @@ def test_a_killed_worker_is_replaced(trainer, tmp_path, weights):
     assert is_gone(said["status"]["process"]["process"])
 
 
-def test_failures_of_losses_are_in_the_report(run, tmp_path, weights):
+def test_whatever_losses_do_each_snapshot_is_reported(trainer, tmp_path, weights):
     run_dir = tmp_path / "run"
-    said = run(tmp_path, 100, "--run-dir", run_dir, "--losses", "troubled_losses", "--wait-for-reports",
-               "--trouble", "raise@30,sys.exit@50,memory@70,none@90")
-    assert said["weights"] == weights
-    assert said["status"]["process"]["restarts"] == 0, said["text"]
-    reports = {report["step"]: report for report in journal(run_dir)[0]}
-    for step, expected in {40: "ValueError: no losses today", 60: "SystemExit: 3", 80: "allocate"}.items():
-        assert expected in json.dumps(reports[step])
-    assert reports[100]["quantization"][0]["status"] == "ok"
-
-
-def test_a_worker_that_exits_in_losses_is_replaced(trainer, tmp_path, weights):
-    with trainer(tmp_path, 100, "--losses", "troubled_losses", "--trouble", "os._exit@50", "--pause", "65",
-                 "--finish", 0.5) as started:
-        started.read("at")
-        eventually(lambda: "the process that measures ended (exit status 9)" in started.text())
-        started.go_on()
-        said = started.end()
-    assert said["weights"] == weights
-    assert not said["finished"]
-
-
-def test_an_endless_loop_ends_the_worker_and_its_snapshot_is_measured_again(trainer, tmp_path, weights):
-    run_dir = tmp_path / "run"
-    with trainer(tmp_path, 100, "--run-dir", run_dir, "--losses", "troubled_losses", "--trouble", "loop@50", "--wait-for-reports",
-                 "--worker", '{"longest_silence": 2, "first_pause": 0.05}') as started:
-        eventually(lambda: "the process that measures ended (exit status 75)" in started.text())
-        started.trouble.write_text("")
+    with trainer(tmp_path, 100, "--run-dir", run_dir, "--losses", "troubled_losses", "--wait-for-reports", "--trouble",
+                 "raise@10,sys.exit@30,memory@50,os._exit@70,loop@90", "--worker", '{"longest_silence": 3, "first_pause": 0.05}') as started:
+        for end in ("exit status 9", "exit status 75"):  # of the worker; the next one measures the snapshot again
+            eventually(lambda: f"the process that measures ended ({end})" in started.text())
+            started.trouble.write_text("")
         said = started.end()
         text = started.text()
     assert said["weights"] == weights
     assert "the losses function does not return; this process ends" in text
-    assert said["finished"] and said["status"]["process"]["lost"] == 0
-    assert [report["step"] for report in journal(run_dir)[0]] == [20, 40, 60, 80, 100]
+    assert said["finished"] and said["status"]["process"]["lost"] == 0 and said["status"]["process"]["restarts"] == 2, text
+    reports = {report["step"]: report for report in journal(run_dir)[0]}
+    for step, expected in {20: "ValueError: no losses today", 40: "SystemExit: 3", 60: "allocate"}.items():
+        assert expected in json.dumps(reports[step])
+    for step in (80, 100):
+        assert reports[step]["quantization"][0]["status"] == "ok"
 
 
 def test_a_worker_ends_with_its_trainer(trainer, tmp_path):
@@ -280,9 +255,8 @@ def watch(**arguments):
 
 @pytest.mark.parametrize("arguments, message", [
     ({"losses": lambda model, batch: 0}, "losses = <function <lambda>"),
-    ({"build": "process_model:make_nets"}, "build = 'process_model:make_nets'"),
-    ({"losses": "no_such_module:losses"}, "No module named 'no_such_module'"),
     ({"max_overhead": 7}, "max_overhead = 7"),
+    ({"every": 0}, "every = 0"),
 ])
 def test_mistakes_are_named(arguments, message):
     with pytest.raises((ValueError, RuntimeError)) as raised:
@@ -291,25 +265,72 @@ def test_mistakes_are_named(arguments, message):
 
 
 def test_a_mistake_leaves_training_alone_by_default():
-    monitor = watch(losses="process_model:make_net")
-    assert "TypeError" in monitor.failure
-    assert "TypeError" in monitor.describe()
+    monitor = watch(losses="no_such_module:losses")
+    assert "losses = 'no_such_module:losses': ModuleNotFoundError: No module named 'no_such_module'" in monitor.failure
+    assert monitor.failure in monitor.describe()
     monitor.step(1, 0.1)
     assert not monitor.finish(5)
     assert monitor.latest() is None
     assert monitor.stop()
 
 
-def test_a_script_that_trains_when_it_is_imported_is_told_so(tmp_path):
+def test_a_script_that_trains_when_it_is_imported_is_told_so(start_script, tmp_path):
+    started = start_script("""
+        import ptqwatch, process_model
+        def make(): return process_model.Net()
+        ptqwatch.watch(make(), build=make, losses="process_model:token_losses", probe=process_model.batches(1, 1), on_failure="error")
+    """)
+    assert started.wait() == 1
+    error = (tmp_path / "script0.py.err").read_text().splitlines()[-1]
+    assert "ImportError" in error and "script0.py" in error and error.count("if __name__ == '__main__'") == 1
+
+
+def test_ctrl_c_while_the_worker_starts_ends_it(monkeypatch):
+    workers = []
+
+    def interrupted(monitor, until):
+        eventually(lambda: monitor._native.worker()["process"])
+        workers.append(monitor._native.worker()["process"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_process.ProcessMonitor, "_await_ready", interrupted)
+    with pytest.raises(KeyboardInterrupt) as raised:  # which keeps the monitor
+        watch()
+    assert is_gone(workers[0]), raised
+
+
+def test_what_the_worker_cannot_import_is_named(monkeypatch):
+    module = types.ModuleType("of_the_trainer_only")
+    exec("def losses(model, batch): pass\ndef build(): pass", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    parts, needs_main = _package.pack(None, module.build, module.losses, None)
+    assert not needs_main
+    monkeypatch.delitem(sys.modules, module.__name__)
+    with pytest.raises(ImportError) as raised:
+        _package.unpack(parts)
+    assert "losses = <function losses at " in str(raised.value)
+    assert "No module named 'of_the_trainer_only'" in str(raised.value)
+
+
+def test_functions_of_a_notebook_are_refused(monkeypatch):
+    notebook = types.ModuleType("__main__")
+    exec("def losses(model, batch): pass\nclass Net: pass", notebook.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    for arguments, words in [((None, "tiny:build", notebook.losses), "losses = <function losses at "),
+                             ((None, "tiny:build", "__main__:losses"), "losses = '__main__:losses'"),
+                             ((None, notebook.Net, "tiny:losses"), "build = <class '__main__.Net'>")]:
+        with pytest.raises(ValueError) as raised:
+            _package.pack(*arguments, None)
+        assert words in str(raised.value)
+        assert "worker={'cloudpickle': True}, or use mode='thread'" in str(raised.value)
+
+
+def test_a_script_that_ends_when_it_is_imported_is_named(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(
-        "import ptqwatch, process_model\n"
-        "def make(): return process_model.Net()\n"
-        "ptqwatch.watch(make(), build=make, losses='process_model:token_losses', probe=process_model.batches(1, 1), on_failure='error')\n")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ["PYTHONPATH"]])}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert done.returncode != 0
-    assert "if __name__ == '__main__'" in done.stderr.splitlines()[-1], done.stderr
+    script.write_text("import sys\nsys.exit(2)\n")
+    with pytest.raises(ImportError) as raised:
+        _package.enter({"init_main_from_path": str(script)})
+    assert f"could not import the training script '{script}': SystemExit: 2. Put what trains under `if __name__" in str(raised.value)
 
 
 def test_the_server_outlives_the_worker(tmp_path, bin_dir, monkeypatch):
@@ -342,23 +363,16 @@ def test_the_server_outlives_the_worker(tmp_path, bin_dir, monkeypatch):
     assert monitor.stop(20)
 
 
-def test_cooldowns_train_a_copy_in_the_worker():
-    monitor = watch(train_step="process_model:train_step", cooldown={"decay_steps": 8, "every_snapshots": 1}, every=1,
-                    duty_cycle=1.0, adapt_plan=False)
-    assert "cooldown" in monitor.describe()
-    monitor.step(1, 1e-2)
-    eventually(lambda: monitor.status()["cooldown"]["state"] == "done")
-    assert monitor.stop()
-
-
-def test_on_alert_is_called_by_the_thread_that_steps():
+def test_on_alert_is_called_by_the_thread_that_steps_and_cooldowns_train_in_the_worker():
     model, alarms = process_model.Net(), []
 
     def note(report):
         alarms.append((threading.get_ident(), report["verdict"]["state"], report["step"]))
         raise ValueError("an exception of on_alert is logged")
 
-    monitor = watch(model=model, every=1, on_alert=note, curvature={"enabled": False}, duty_cycle=1.0, adapt_plan=False)
+    monitor = watch(model=model, every=1, on_alert=note, curvature={"enabled": False}, duty_cycle=1.0, adapt_plan=False,
+                    train_step="process_model:train_step", cooldown={"decay_steps": 8, "every_snapshots": 1})
+    assert "cooldown" in monitor.describe()
     for step in range(1, 41):
         with torch.no_grad():
             model.hidden.weight.add_(1e-3 * torch.randn_like(model.hidden.weight))
@@ -371,6 +385,7 @@ def test_on_alert_is_called_by_the_thread_that_steps():
             break
     assert monitor.finish()
     assert len(alarms) == 1 and alarms[0][0] == threading.get_ident() and alarms[0][2] >= 30, alarms
+    eventually(lambda: monitor.status()["cooldown"]["state"] == "done")
     assert monitor.stop()
 
 
@@ -390,8 +405,6 @@ def test_a_disabled_monitor_starts_no_process(monkeypatch):
     ([1], r"worker = \[1\]"),
 ])
 def test_settings_are_checked(worker, message):
-    from ptqwatch._process import _settings
-
     with pytest.raises((TypeError, ValueError)) as raised:
-        _settings(worker)
+        _process._settings(worker)
     assert message.replace("\\", "") in str(raised.value)

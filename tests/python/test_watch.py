@@ -366,12 +366,12 @@ def test_the_interpreter_ends_inside_an_operator(start_script):
         import sys, threading, time, torch, types, tiny, ptqwatch
         class Slow:
             def __del__(self, sleep=time.sleep):
-                sleep(6)
+                sleep(3)
         torch.set_num_threads(1)
         matrix, entered = torch.rand(256, 256), threading.Event()
         start = time.monotonic()
         torch.linalg.multi_dot([matrix] * 100)
-        count = int(100 * 4 / (time.monotonic() - start))
+        count = int(100 * 1.5 / (time.monotonic() - start))
         long = False
         def losses(model, batch):
             if long:
@@ -386,6 +386,7 @@ def test_the_interpreter_ends_inside_an_operator(start_script):
         entered.wait()
         sys.modules["slow"] = types.ModuleType("slow")
         sys.modules["slow"].slow = Slow()
+        assert not monitor.stop(0.3)
     """).end()
 
 
@@ -396,6 +397,18 @@ def test_the_interpreter_ends_with_a_live_monitor(start_script):
         monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", every=5)
         tiny.train(model, 20, monitor)
     """).end()
+
+
+def test_a_script_that_names_itself_is_not_imported_again(start_script):
+    printed = start_script("""
+        import tiny, ptqwatch
+        print("trains")
+        def losses(model, batch):
+            return tiny.token_losses(model, batch)
+        ptqwatch.watch(tiny.make_model(), build="tiny:make_model", losses="script0:losses", probe=tiny.probe_batches(), mode="thread",
+                       on_failure="error").stop()
+    """).end()
+    assert printed == "trains\n"
 
 
 def test_two_ranks_of_ddp_end_in_the_same_bits(start_script, tmp_path):
