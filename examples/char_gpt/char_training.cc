@@ -1,6 +1,5 @@
 #include "char_training.h"
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -113,10 +112,6 @@ std::unique_ptr<Subject> CharTraining::MakeSubject() const {
   std::mt19937_64 generator(flags_.trainer.seed ^ kCalibrationStream);
   const auto starts = DrawStarts(text_.training, shape_, flags_.calibration_sequences, generator);
   auto trainer = std::make_shared<ReplicaTrainer>(text_.training, shape_, flags_);
-  std::function<std::optional<OptimizerView>()> view;  // no OptimizerKind is Muon
-  if (!flags_.muon) {
-    view = [optimizer = &optimizer_, model = model_] { return ViewOf(optimizer->adamw(), *model); };
-  }
   return MakeModuleSubject(
       model_,
       {.replica = [mlp = flags_.mlp, config = config_] { return MakeModel(mlp, config); },
@@ -128,7 +123,12 @@ std::unique_ptr<Subject> CharTraining::MakeSubject() const {
        },
        .probe = probe_,
        .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
-       .optimizer = view,
+       .optimizer =
+           [muon = flags_.muon, optimizer = &optimizer_, model = model_] {
+             // A monitor knows Muon by its name alone.
+             return muon ? OptimizerView{.kind = OptimizerKind::kMuon}
+                         : ViewOf(optimizer->adamw(), *model);
+           },
        .train_step = [trainer](std::shared_ptr<CharModel>& replica,
                                const CooldownStep& step) { trainer->Step(*replica, step); }});
 }

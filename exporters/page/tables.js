@@ -108,14 +108,21 @@ function averageName(average) {
       (average.shape ? `, weights of a ${words(average.shape)} decay` : '');
 }
 
-// The averages with the least loss, in full precision and quantized; '' if there is nothing to choose from.
+// The averages with the least loss, in full precision and with each quantizer; '' if there is nothing to choose from.
 function leastOfAverages(averages) {
-  const least = (loss) => averages.filter((average) => average.status === 'ok' && isNumber(loss(average))).sort((a, b) => loss(a) - loss(b));
-  const full = least((average) => average.loss_nats);
-  const quantized = least((average) => ((average.quantization || [])[0] || {}).loss_nats);
-  if (full.length < 2) return '';
-  return `Least loss: ${averageName(full[0])}` +
-      (quantized.length > 0 ? `; with ${quantizerName(quantized[0].quantization[0])}: ${averageName(quantized[0])}.` : '.');
+  const measured = averages.filter((average) => average.status === 'ok' && isNumber(average.loss_nats));
+  if (measured.length < 2) return '';
+  const least = (loss) => averageName(measured.filter((average) => isNumber(loss(average))).sort((a, b) => loss(a) - loss(b))[0]);
+  const entryOf = (average, name) => (average.quantization || []).find((entry) => quantizerName(entry) === name && isNumber(entry.loss_nats)) || {};
+  const names = new Set(measured.flatMap((average) => (average.quantization || []).filter((entry) => isNumber(entry.loss_nats)).map(quantizerName)));
+  return [`Least loss: ${least((average) => average.loss_nats)}`,
+          ...[...names].map((name) => `with ${name}: ${least((average) => entryOf(average, name).loss_nats)}`)].join('; ') + '.';
+}
+
+/** The paired change, or the difference of the losses if it was not measured on the same tokens. */
+function averagingChange(averaged, now) {
+  if (isNumber(averaged.change_nats)) return signed(averaged.change_nats, averaged.change_stderr_nats);
+  return signed(isNumber(averaged.loss_nats) && isNumber(now) ? averaged.loss_nats - now : undefined);
 }
 
 function averagingTable(report) {
@@ -128,12 +135,10 @@ function averagingTable(report) {
       rows.push([name, el('td', {class: 'text', colspan: 4}, average.status_detail || words(average.status))]);
       continue;
     }
-    const full = isNumber(average.loss_nats) && isNumber(report.probe_loss_nats) ? average.loss_nats - report.probe_loss_nats : undefined;
-    rows.push([name, 'full precision', number(report.probe_loss_nats), number(average.loss_nats), signed(full)]);
+    rows.push([name, 'full precision', number(report.probe_loss_nats), number(average.loss_nats), averagingChange(average, report.probe_loss_nats)]);
     for (const entry of average.quantization || []) {
       const now = (report.quantization || []).find((other) => quantizerName(other) === quantizerName(entry)) || {};
-      const change = isNumber(entry.loss_nats) && isNumber(now.loss_nats) ? entry.loss_nats - now.loss_nats : undefined;
-      rows.push([name, quantizerName(entry), number(now.loss_nats), number(entry.loss_nats), signed(change)]);
+      rows.push([name, quantizerName(entry), number(now.loss_nats), number(entry.loss_nats), averagingChange(entry, now.loss_nats)]);
     }
   }
   const least = leastOfAverages(averages);

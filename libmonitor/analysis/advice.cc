@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "analysis/series.h"
 #include "base/strings.h"
@@ -13,10 +14,10 @@ namespace {
 
 constexpr double kLeastSigmas = 2;
 
-const QuantizationReport* Find(const std::vector<QuantizationReport>& entries,
-                               const Verdict& verdict) {
+template <typename Key>
+const QuantizationReport* Find(const std::vector<QuantizationReport>& entries, const Key& key) {
   for (const QuantizationReport& entry : entries) {
-    if (SameQuantizer(entry, verdict) && entry.status == ProbeStatus::kOk && entry.loss_nats &&
+    if (SameQuantizer(entry, key) && entry.status == ProbeStatus::kOk && entry.loss_nats &&
         entry.delta_nats) {
       return &entry;
     }
@@ -32,12 +33,13 @@ bool Worth(const Advice& advice) {
   return Gain(advice) > kLeastSigmas * advice.expected_stderr_nats.value_or(0);
 }
 
-Advice Named(AdviceAction action, const Verdict& verdict) {
+template <typename Key>
+Advice Named(AdviceAction action, const Key& key) {
   Advice advice;
   advice.action = action;
-  advice.method = verdict.method;
-  advice.bits = verdict.bits;
-  advice.format = verdict.format;
+  advice.method = key.method;
+  advice.bits = key.bits;
+  advice.format = key.format;
   return advice;
 }
 
@@ -54,26 +56,42 @@ std::string NameOf(const AveragingReport& average) {
                    shape);
 }
 
-// Adds the best one.
-void AddAverages(const Report& report, const Verdict& verdict, const QuantizationReport& now,
-                 std::vector<Advice>& all) {
-  std::optional<Advice> best;
+// What the average gains for the quantizer of `then`, by the paired change if it was measured.
+Advice UseOf(const AveragingReport& average, const QuantizationReport& now,
+             const QuantizationReport& then) {
+  Advice advice = Named(AdviceAction::kAverageWeights, then);
+  advice.now_nats = now.loss_nats;
+  advice.expected_nats = then.change_nats ? *now.loss_nats + *then.change_nats : *then.loss_nats;
+  advice.expected_stderr_nats =
+      then.change_stderr_nats
+          ? *then.change_stderr_nats
+          : std::hypot(now.delta_stderr_nats.value_or(0), then.delta_stderr_nats.value_or(0));
+  advice.text = StrFormat(
+      "use %s: loss with %s %.4f -> %.4f, a gain of %.4f (+-%.4f) nats; loss increase %.3g -> %.3g",
+      NameOf(average), LabelOf(KeyOf(then)), *advice.now_nats, *advice.expected_nats, Gain(advice),
+      *advice.expected_stderr_nats, *now.delta_nats, *then.delta_nats);
+  return advice;
+}
+
+// Adds the best average for the verdict's quantizer, and for another width of 3 or 4 bits.
+void AddAverages(const Report& report, const Verdict& verdict, std::vector<Advice>& all) {
+  std::map<int, Advice> best;  // by bits
   for (const AveragingReport& average : report.averaging) {
-    const QuantizationReport* then = Find(average.quantization, verdict);
-    if (average.status != ProbeStatus::kOk || then == nullptr) continue;
-    Advice advice = Named(AdviceAction::kAverageWeights, verdict);
-    advice.now_nats = now.loss_nats;
-    advice.expected_nats = then->loss_nats;
-    advice.expected_stderr_nats =
-        std::hypot(now.delta_stderr_nats.value_or(0), then->delta_stderr_nats.value_or(0));
-    if (!Worth(advice) || (best && Gain(*best) >= Gain(advice))) continue;
-    advice.text =
-        StrFormat("use %s: quantized loss %.4f -> %.4f (+-%.4f), loss increase %.3g -> %.3g nats",
-                  NameOf(average), *advice.now_nats, *advice.expected_nats,
-                  *advice.expected_stderr_nats, *now.delta_nats, *then->delta_nats);
-    best = std::move(advice);
+    if (average.status != ProbeStatus::kOk) continue;
+    for (const QuantizationReport& entry : average.quantization) {
+      const bool other_width = (entry.bits == 3 || entry.bits == 4) && entry.bits != verdict.bits;
+      if (!SameQuantizer(entry, verdict) && !other_width) continue;
+      const QuantizationReport* now = Find(report.quantization, entry);
+      const QuantizationReport* then = Find(average.quantization, entry);
+      if (now == nullptr || then == nullptr) continue;
+      Advice advice = UseOf(average, *now, *then);
+      const auto found = best.find(entry.bits);
+      if (!Worth(advice)) continue;
+      if (found != best.end() && *found->second.expected_nats <= *advice.expected_nats) continue;
+      best.insert_or_assign(entry.bits, std::move(advice));
+    }
   }
-  if (best) all.push_back(*std::move(best));
+  for (auto& [bits, advice] : best) all.push_back(std::move(advice));
 }
 
 void AddRaisedLayers(const Report& report, const Verdict& verdict, const QuantizationReport& now,
@@ -122,7 +140,7 @@ std::vector<Advice> AdviceFor(const Report& report, const Verdict& verdict) {
   std::vector<Advice> all;
   const QuantizationReport* now = Find(report.quantization, verdict);
   if (!IsAlarm(verdict.state) || now == nullptr) return all;
-  AddAverages(report, verdict, *now, all);
+  AddAverages(report, verdict, all);
   AddStop(verdict, *now, all);
   AddRaisedLayers(report, verdict, *now, all);
   std::stable_sort(all.begin(), all.end(),

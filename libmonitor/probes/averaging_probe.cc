@@ -32,7 +32,7 @@ ProbeNeeds AveragingProbe::Needs(int64_t available) const {
   std::string text = StrFormat("averages: the mean of the last %d snapshots", options_.window);
   if (options_.spacing > 1) text += StrCat(", of every ", options_.spacing, " one");
   if (exponential > 0) text += StrFormat("; an exponential one with decay %g", options_.decay);
-  text += StrFormat("; alone and with %s; %.1f MB of weights%s\n", measurement_.Watched(),
+  text += StrFormat("; alone and with %s; %.1f MB of weights%s\n", measurement_.Quantizers(),
                     1e-6 * static_cast<double>(held),
                     fitting < static_cast<size_t>(options_.window)
                         ? StrCat(", for lack of memory of ", fitting, " snapshots")
@@ -77,7 +77,8 @@ ProbeResult AveragingProbe::Measure(const ProbeInput& input, const ExecutionCont
   AveragingResult result;
   const auto measure = [&](AveragingReport report, const auto& average) {
     if (report.snapshots < static_cast<int64_t>(kFewestSnapshots)) return;
-    measurement_.Measure([&] { return average.Mean(); }, input, report, context);
+    if (result.own.full.empty()) result.own = measurement_.Own(input, context);
+    measurement_.Measure([&] { return average.Mean(); }, result.own, input, report, context);
     if (OutcomeOf(report.status) != ProbeOutcome::Kind::kOk) {
       measured.outcome = {std::string(kName), OutcomeOf(report.status),
                           StrCat("averaging: ", report.status_detail)};

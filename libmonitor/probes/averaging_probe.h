@@ -15,8 +15,8 @@
 
 namespace ptqwatch::internal {
 
-/// Measures the average of the last snapshots: its full-precision loss, and the loss added by the
-/// watched quantizer. Averages floating-point parameters and uses the buffers of the newest
+/// Measures the average of the last snapshots: its full-precision loss, and the loss added by
+/// AveragedQuantizers. Averages floating-point parameters and uses the buffers of the newest
 /// snapshot. The result depends on all snapshots in the window, and the report gives their number
 /// and first step. Unlike for other probes, the newest snapshot alone does not determine it, and a
 /// resumed run starts with an empty window.
@@ -24,8 +24,7 @@ class AveragingProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "averaging";
 
-  /// `quantization` must include the watched quantizer. `session` and `recent` must outlive the
-  /// probe.
+  /// `session` and `recent` must outlive the probe.
   AveragingProbe(ModelSession& session, const AveragingOptions& options,
                  const QuantizationOptions& quantization, const RecentWeights& recent);
 

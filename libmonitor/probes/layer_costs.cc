@@ -102,6 +102,20 @@ LayerCosts CountLayerCosts(const CapturePlan& plan, const std::vector<LayerSpecs
   return costs;
 }
 
+std::vector<double> CountQuantizeSeconds(const CapturePlan& plan,
+                                         const std::vector<QuantizerSpec>& quantizers,
+                                         const SpecOverrides& overrides) {
+  std::vector<double> seconds;
+  for (const QuantizerSpec& spec : quantizers) {
+    LayerSpecs specs;
+    for (const CoveredLayer& layer : plan.layers) {
+      specs.push_back(SpecForLayer(overrides, spec, layer.name));
+    }
+    seconds.push_back(CountLayerCosts(plan, {specs}, 0).quantize);
+  }
+  return seconds;
+}
+
 absl::StatusOr<LayerCosts> MeasureLayerCosts(const CapturePlan& plan,
                                              const std::vector<LayerSpecs>& quantizers,
                                              int64_t batch_tokens, QuantizeBackend& backend,

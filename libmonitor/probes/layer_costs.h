@@ -7,9 +7,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "capture/capture_plan.h"
+#include "capture/layer_selection.h"
 #include "capture/model_quantizer.h"
 #include "capture/quantize_backend.h"
 #include "ptqwatch/execution_context.h"
+#include "ptqwatch/quantizer.h"
 
 namespace ptqwatch::internal {
 
@@ -22,6 +24,11 @@ struct LayerCosts {
 /// From counted arithmetic at the rates of one core.
 LayerCosts CountLayerCosts(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
                            int64_t batch_tokens);
+
+/// Seconds that each quantizer takes for all layers, counted likewise.
+std::vector<double> CountQuantizeSeconds(const CapturePlan& plan,
+                                         const std::vector<QuantizerSpec>& quantizers,
+                                         const SpecOverrides& overrides);
 
 /// Measured: the backend adds up float32 rows for each number of inputs, and quantizes a weight of
 /// each shape under its quantizers, once. The backend must have done such work before, as

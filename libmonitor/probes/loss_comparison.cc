@@ -67,19 +67,21 @@ absl::Status LossComparison::Evaluate(size_t batches) {
 }
 
 absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weights,
-                                     QuantizationReport& report, const ExecutionContext& context) {
+                                     QuantizationReport& report, const ExecutionContext& context,
+                                     size_t exactly) {
   LossPairs pairs;
   int64_t tokens = 0;
-  compared_ = 0;
-  for (size_t i = 0; i < max_batches_ && tokens < options_.max_probe_tokens; ++i) {
+  quantized_.clear();
+  const size_t batches = exactly > 0 ? std::min(exactly, max_batches_) : max_batches_;
+  for (size_t i = 0; i < batches && tokens < options_.max_probe_tokens; ++i) {
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     PTQWATCH_RETURN_IF_ERROR(Evaluate(i + 1));
-    PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses losses,
+    PTQWATCH_ASSIGN_OR_RETURN(UnitLosses losses,
                               QuantizedLosses(session_.replica(), session_.probe()[i], weights));
     PTQWATCH_RETURN_IF_ERROR(pairs.Add(full_[i], losses));
     tokens += full_[i].tokens;
-    ++compared_;
-    if (PreciseEnough(pairs, options_)) break;
+    quantized_.push_back(std::move(losses));
+    if (exactly == 0 && PreciseEnough(pairs, options_)) break;
   }
   return pairs.FillIn(report);
 }

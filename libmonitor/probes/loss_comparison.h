@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,12 +43,13 @@ class LossComparison {
 
   /// Compares batch by batch, until the standard error of the change is small enough
   /// (ComparisonOptions) or the batches or tokens are used up. Fills in the losses of `report`, and
-  /// the accuracies if the closure says which examples are correct.
+  /// the accuracies if the closure says which examples are correct. `exactly`: the number of
+  /// batches to take, if there are as many, however precise; 0: until precise.
   absl::Status Compare(const std::vector<Replica::Override>& weights, QuantizationReport& report,
-                       const ExecutionContext& context);
+                       const ExecutionContext& context, size_t exactly = 0);
 
-  /// Number of batches that the newest comparison took.
-  size_t compared() const { return compared_; }
+  /// The quantized losses of the newest comparison, by batch.
+  std::vector<UnitLosses> TakeQuantized() { return std::move(quantized_); }
 
   /// Fills in the loss and the accuracy of the loaded weights, over all batches that were needed.
   void SumUp(QuantizationResult& result) const;
@@ -57,7 +59,7 @@ class LossComparison {
   const ComparisonOptions options_;
   const size_t max_batches_;
   std::vector<UnitLosses> full_;  // of the loaded weights, by batch
-  size_t compared_ = 0;
+  std::vector<UnitLosses> quantized_;
 };
 
 }  // namespace ptqwatch::internal

@@ -68,6 +68,16 @@ absl::Status LossPairs::FillIn(QuantizationReport& report) const {
   return absl::OkStatus();
 }
 
+std::optional<RatioEstimate> ChangeOf(absl::Span<const UnitLosses> before,
+                                      absl::Span<const UnitLosses> after) {
+  LossPairs pairs;
+  for (size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
+    if (!pairs.Add(before[i], after[i]).ok()) return std::nullopt;
+  }
+  const RatioEstimate change = pairs.Change();
+  return std::isfinite(change.value) ? std::optional(change) : std::nullopt;
+}
+
 void SumUp(absl::Span<const UnitLosses> batches, QuantizationResult& result) {
   std::vector<double> sums;
   std::vector<double> weights;

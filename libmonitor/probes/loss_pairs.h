@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,6 +46,11 @@ class LossPairs {
   std::vector<double> wrong_;  // wrong without quantization
   int64_t tokens_ = 0;
 };
+
+/// The mean change from `before` to `after`, by batch, over the batches of both. Absent unless
+/// there are some, with the same weights and finite losses.
+std::optional<RatioEstimate> ChangeOf(absl::Span<const UnitLosses> before,
+                                      absl::Span<const UnitLosses> after);
 
 /// Fills in loss, accuracy and tokens of the full-precision weights, from their losses by batch.
 void SumUp(absl::Span<const UnitLosses> batches, QuantizationResult& result);

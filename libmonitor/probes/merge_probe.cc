@@ -11,49 +11,15 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The share of one quantizer, from the cost of all of them beside one full-precision loss; `alone`
-// if there are none of them.
-ProbeCost CostOfMerge(const ProbeCost& quantization, size_t quantizers, double alone) {
-  const double n = static_cast<double>(quantizers);
+// The share of so many quantizers, from the cost of `all` of them beside one full-precision loss;
+// `alone` if there are none.
+ProbeCost CostOfMerge(const ProbeCost& quantization, size_t all, size_t quantizers, double alone) {
+  const double n = static_cast<double>(all);
+  const double merged = static_cast<double>(quantizers);
   return {.per_merge = true,
-          .fixed = quantizers > 0 ? quantization.fixed / n : alone,
-          .probe_batch = 2 * quantization.probe_batch / (n + 1),
+          .fixed = all > 0 ? quantization.fixed * merged / n : alone,
+          .probe_batch = quantization.probe_batch * (merged + 1) / (n + 1),
           .calibration_batch = quantization.calibration_batch};
-}
-
-// A comparison that takes all batches of its plan, so that all merges are measured on the same
-// tokens.
-QuantizationOptions OnAllBatches(QuantizationOptions options) {
-  options.comparison.relative_stderr = -1;
-  options.comparison.absolute_stderr_ratio = -1;
-  return options;
-}
-
-// The number of the first probe batches that have this many tokens together. `losses` are those of
-// the first batches; later ones are taken to be as long as the last of them.
-int64_t BatchesOf(int64_t tokens, const std::vector<UnitLosses>& losses) {
-  int64_t batches = 0;
-  int64_t of_last = 0;
-  for (const UnitLosses& batch : losses) {
-    if (tokens <= 0) break;
-    of_last = batch.tokens;
-    tokens -= of_last;
-    ++batches;
-  }
-  return tokens > 0 && of_last > 0 ? batches + (tokens + of_last - 1) / of_last : batches;
-}
-
-// The snapshot's place with a plan of the probe batches on which its mean was measured.
-SnapshotPlace OnTokensOfMean(const ProbeInput& input) {
-  SnapshotPlace place = input.place;
-  const auto* means = input.Earlier<AveragingResult>();
-  const auto* quantization = input.Earlier<QuantizationResult>();
-  if (means == nullptr || means->averages.empty() || quantization == nullptr) return place;
-  const int64_t batches = BatchesOf(means->averages[0].probe_tokens, quantization->losses);
-  if (batches == 0) return place;
-  if (!place.plan) place.plan.emplace();
-  place.plan->probe_batches = batches;
-  return place;
 }
 
 }  // namespace
@@ -66,9 +32,9 @@ MergeProbe::MergeProbe(ModelSession& session, const AveragingOptions& options,
              .uses_recent_weights = true,
              .with_curvature = true}),
       options_(options),
-      measurement_(session, OnAllBatches(quantization), recent),
+      measurement_(session, quantization, recent),
       recent_(recent),
-      cost_(CostOfMerge(quantization_cost, quantizers,
+      cost_(CostOfMerge(quantization_cost, quantizers, measurement_.specs().size(),
                         CountLayerCosts(session.plan(), measurement_.specs(), 0).quantize)) {}
 
 ProbeNeeds MergeProbe::Needs(int64_t available) const {
@@ -106,13 +72,8 @@ ProbeResult MergeProbe::Measure(const ProbeInput& input, const ExecutionContext&
     return measured;
   }
   AveragingResult result;
-  const SnapshotPlace place = OnTokensOfMean(input);
-  const ProbeInput on_tokens_of_mean{.place = place,
-                                     .optimizer = input.optimizer,
-                                     .state = input.state,
-                                     .poll = input.poll,
-                                     .earlier = input.earlier,
-                                     .keep_quantized = false};
+  const auto* means = input.Earlier<AveragingResult>();
+  const OwnLosses own = means != nullptr ? means->own : OwnLosses();
   for (const Merge& merge : merges) {
     const auto count = static_cast<size_t>(merge.snapshots);
     AveragingReport report;
@@ -121,8 +82,8 @@ ProbeResult MergeProbe::Measure(const ProbeInput& input, const ExecutionContext&
     report.window = report.snapshots = merge.snapshots;
     report.first_step = recent_.window().first_step(count);
     measurement_.Measure(
-        [&] { return recent_.window().WeightedSum(MergeWeights(merge.shape, count)); },
-        on_tokens_of_mean, report, context);
+        [&] { return recent_.window().WeightedSum(MergeWeights(merge.shape, count)); }, own, input,
+        report, context);
     if (OutcomeOf(report.status) != ProbeOutcome::Kind::kOk) {
       measured.outcome = {std::string(kName), OutcomeOf(report.status),
                           StrCat("merges: ", report.status_detail)};

@@ -24,9 +24,8 @@ class MergeProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "merges";
 
-  /// `quantization` must include the watched quantizer; `quantization_cost` is that of the
-  /// snapshot's own quantization, with `quantizers` of them on this rank. `session` and `recent`
-  /// must outlive the probe.
+  /// `quantization_cost` is that of the snapshot's own quantization, with `quantizers` of them on
+  /// this rank. `session` and `recent` must outlive the probe.
   MergeProbe(ModelSession& session, const AveragingOptions& options,
              const QuantizationOptions& quantization, const ProbeCost& quantization_cost,
              size_t quantizers, const RecentWeights& recent);

@@ -105,7 +105,7 @@ ProbeResult NoiseProbe::Measure(const ProbeInput& input, const ExecutionContext&
   if (quantization == nullptr || quantization->losses.empty()) return measured;
   // Which batches the other quantizers were compared on depends on the rank.
   const size_t finest = FinestQuantizer(quantization->quantizers);
-  const size_t batches = std::max<size_t>(1, quantization->batches.at(finest));
+  const size_t batches = std::max<size_t>(1, quantization->quantized.at(finest).size());
   const auto full = absl::MakeConstSpan(quantization->losses).first(batches);
   const absl::StatusOr<std::vector<UnitLosses>> noisy = NoisyLosses(full.size(), input, context);
   if (noisy.ok()) {

@@ -34,7 +34,8 @@ struct QuantizationResult {
   QuantizedWeights weights = {};
   std::shared_ptr<Reservation> held = {};  ///< memory of the weights
   std::vector<UnitLosses> losses = {};     ///< full-precision, for the probe batches evaluated
-  std::vector<size_t> batches = {};        ///< number that each quantizer was compared on
+  /// By quantizer, for the batches that it was compared on.
+  std::vector<std::vector<UnitLosses>> quantized = {};
 };
 
 /// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.
@@ -63,9 +64,17 @@ struct CurvatureResult {
   std::vector<std::optional<ErrorCurvature>> errors = {};
 };
 
+/// The losses of a snapshot's own weights that those of averages are compared with.
+struct OwnLosses {
+  std::vector<UnitLosses> full = {};  ///< by batch
+  /// By averaged quantizer and batch.
+  std::vector<std::vector<UnitLosses>> quantized = {};
+};
+
 /// The result for averages of snapshots, of which the report has those of all probes.
 struct AveragingResult {
   std::vector<AveragingReport> averages = {};
+  OwnLosses own = {};  ///< for the probes after it
 };
 
 /// The result for layers raised to more bits.

@@ -144,7 +144,8 @@ QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t ava
 
 QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
                                                     std::map<std::string, double>& cost_seconds,
-                                                    const ExecutionContext& context) const {
+                                                    const ExecutionContext& context,
+                                                    const std::vector<size_t>& batches) const {
   at::NoGradGuard no_grad;
   QuantizationResult result;
   result.skipped_layers = session_.plan().skipped;
@@ -156,7 +157,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
     report.status_detail = OwnerDetail(options_.owners[i]);
   }
   result.weights.resize(options_.quantizers.size());
-  result.batches.resize(options_.quantizers.size());
+  result.quantized.resize(options_.quantizers.size());
   Stopwatch watch(context.clock);
 
   const auto& plan = input.place.plan;
@@ -177,7 +178,8 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
       const size_t count = std::min(portion.quantizers, places.size() - first);
       MeasurePart({.places = {begin, begin + static_cast<std::ptrdiff_t>(count)},
                    .gram_bytes = portion.gram_bytes,
-                   .whole = count == places.size()},
+                   .whole = count == places.size(),
+                   .batches = batches},
                   input, comparison, result, cost_seconds, context);
     }
     comparison.SumUp(result);
@@ -232,8 +234,9 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
           layers.Take(i, session_.replica().table().parameters(), own ? report : of_other);
       outcome = weights.status();
       if (weights.ok() && own) {
-        outcome = comparison.Compare(*weights, report, context);
-        result.batches[quantizer] = comparison.compared();
+        const size_t exactly = quantizer < part.batches.size() ? part.batches[quantizer] : 0;
+        outcome = comparison.Compare(*weights, report, context, exactly);
+        result.quantized[quantizer] = comparison.TakeQuantized();
       }
       if (outcome.ok() && keep) result.weights[quantizer] = *std::move(weights);
     }

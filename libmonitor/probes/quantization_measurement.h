@@ -65,9 +65,11 @@ class QuantizationMeasurement {
   int64_t LayerBytes() const;
 
   /// Measures the loaded weights with the plan of `input`. Adds seconds by part to `cost_seconds`.
+  /// `batches`: number of probe batches for each quantizer; 0, or no entry: until precise enough.
   /// May throw.
   QuantizationResult Measure(const ProbeInput& input, std::map<std::string, double>& cost_seconds,
-                             const ExecutionContext& context) const;
+                             const ExecutionContext& context,
+                             const std::vector<size_t>& batches = {}) const;
 
  private:
   // A part of the quantizers, as indices of quantizers_. `whole`: it is all that are measured now.
@@ -75,6 +77,7 @@ class QuantizationMeasurement {
     std::vector<size_t> places;
     int64_t gram_bytes = 0;
     bool whole = true;
+    std::vector<size_t> batches;  // for each quantizer
   };
   // Quantizes and compares.
   void MeasurePart(const Part& part, const ProbeInput& input, LossComparison& comparison,

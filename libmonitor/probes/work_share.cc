@@ -8,10 +8,9 @@
 #include "absl/strings/str_join.h"
 #include "analysis/decay_shape.h"
 #include "base/strings.h"
-#include "capture/layer_selection.h"
+#include "probes/average_measurement.h"
 #include "probes/layer_costs.h"
 #include "probes/mixed_precision_probe.h"
-#include "report/watched_quantizer.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -53,13 +52,7 @@ WorkSeconds EstimateWork(const ModelSession& session, const MonitorOptions& opti
   seconds.calibration =
       a_row * rows + CountLayerCosts(plan, {}, static_cast<int64_t>(rows)).gram_batch;
   seconds.curvature = kCurvaturePasses * a_row * RowsOf(session.curvature());
-  for (const QuantizerSpec& spec : options.quantizers) {
-    LayerSpecs specs;
-    for (const CoveredLayer& layer : plan.layers) {
-      specs.push_back(SpecForLayer(options.overrides, spec, layer.name));
-    }
-    seconds.quantize.push_back(CountLayerCosts(plan, {specs}, 0).quantize);
-  }
+  seconds.quantize = CountQuantizeSeconds(plan, options.quantizers, options.overrides);
   return seconds;
 }
 
@@ -123,13 +116,15 @@ WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options
   if (options.noise_relative_norm > 0) items[*places[finest]].seconds += seconds.probe;
   std::optional<size_t> averaging;
   if (options.averaging.enabled) {
-    const size_t watched = WatchedQuantizer(options.quantizers).value_or(0);
     double averages = options.averaging.decay > 0 ? 2 : 1;
     if (options.averaging.merges) {
       averages += static_cast<double>(MergesOf(options.averaging.window).size());
     }
-    averaging =
-        add({averages * (2 * seconds.probe + seconds.quantize[watched]), /*calibrates=*/true});
+    double one = seconds.probe;
+    for (const size_t quantizer : AveragedQuantizers(options.quantizers, seconds.quantize)) {
+      one += seconds.probe + seconds.quantize[quantizer];
+    }
+    averaging = add({averages * one, /*calibrates=*/true});
   }
 
   const std::vector<int64_t> owners = DealWork(items, seconds.calibration, share.ranks);

@@ -93,6 +93,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("probe_tokens", record.probe_tokens);
   visit("coverage_ratio", record.coverage_ratio);
   visit("tasks", record.tasks);
+  visit("change_nats", record.change_nats);
+  visit("change_stderr_nats", record.change_stderr_nats);
   visit("layers", record.layers);
 }
 
@@ -187,6 +189,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("probe_tokens", record.probe_tokens);
   visit("quantization", record.quantization);
   visit("shape", record.shape);
+  visit("change_nats", record.change_nats);
+  visit("change_stderr_nats", record.change_stderr_nats);
 }
 
 template <Of<MixedPrecisionReport> Record, typename Visitor>

@@ -72,6 +72,8 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.format = "int";
   entry.scale_rule = "even";
   entry.tasks = {SampleTask()};
+  entry.change_nats = -delta / 3;
+  entry.change_stderr_nats = delta / 25;
   return entry;
 }
 
@@ -126,6 +128,8 @@ inline AveragingReport SampleAveraging() {
   averaging.probe_tokens = 65536;
   averaging.quantization = {SampleQuantization(QuantizationMethod::kGptq, 3, 0.064)};
   averaging.shape = DecayShape::kCosine;
+  averaging.change_nats = -0.05;
+  averaging.change_stderr_nats = 0.002;
   return averaging;
 }
 

@@ -1,7 +1,9 @@
 #include "verdict_text.h"
 
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -114,26 +116,35 @@ std::string AveragingText(const AveragingReport& average, TextStyle style) {
   return text;
 }
 
-// "least loss of 6 snapshots, with gptq3 of 3 snapshots", or "" with fewer than two averages.
+// An average with a loss.
+struct AverageLoss {
+  const AveragingReport* average = nullptr;
+  double loss = 0;
+};
+
+// "least loss of 6 snapshots, with gptq3 of 3 snapshots, with rtn4 of 6 snapshots", or "" with
+// fewer than two averages.
 std::string LeastOfAverages(const Report& report) {
-  const AveragingReport* full = nullptr;
-  const AveragingReport* quantized = nullptr;
+  std::map<std::string, AverageLoss> least;  // by quantizer; "": in full precision
   int measured = 0;
   for (const AveragingReport& average : report.averaging) {
     if (average.status != ProbeStatus::kOk || !Has(average.loss_nats)) continue;
     ++measured;
-    if (full == nullptr || *average.loss_nats < *full->loss_nats) full = &average;
-    if (average.quantization.empty() || !Has(average.quantization[0].loss_nats)) continue;
-    if (quantized == nullptr ||
-        *average.quantization[0].loss_nats < *quantized->quantization[0].loss_nats) {
-      quantized = &average;
+    const auto add = [&](const std::string& name, const std::optional<double>& loss) {
+      if (!Has(loss)) return;
+      AverageLoss& found = least[name];
+      if (found.average == nullptr || *loss < found.loss) found = {&average, *loss};
+    };
+    add("", average.loss_nats);
+    for (const QuantizationReport& entry : average.quantization) {
+      if (entry.status == ProbeStatus::kOk) add(ShortName(KeyOf(entry)), entry.loss_nats);
     }
   }
   if (measured < 2) return "";
-  std::string text = StrCat("least loss ", AverageName(*full));
-  if (quantized != nullptr) {
-    text += StrCat(", with ", ShortName(KeyOf(quantized->quantization[0])), " ",
-                   AverageName(*quantized));
+  std::string text = "least loss ";
+  for (const auto& [name, found] : least) {
+    if (!name.empty()) text += StrCat(", with ", name, " ");
+    text += AverageName(*found.average);
   }
   return text;
 }

@@ -78,7 +78,8 @@ struct ScheduleOptions {
 };
 
 /// How to average the last snapshots. The average is evaluated at full precision and quantized by
-/// the watched quantizer (Verdict::method), at snapshots that measure curvature.
+/// the watched quantizer (Verdict::method), at snapshots that measure curvature. If the run has
+/// quantizers of 3 and of 4 bits, the cheapest one of the other width quantizes it too.
 struct AveragingOptions {
   bool enabled = true;
   /// Number of snapshots in the mean (LAWA, arXiv 2209.14981); 2 to 64. Each holds a copy of the

@@ -237,6 +237,10 @@ struct QuantizationReport {
   std::optional<std::string> format = {};  ///< FormatOf(QuantizerSpec); absent: FormatOf(method)
   std::optional<std::string> scale_rule = {};  ///< of MX formats: ToString(ScaleRule)
   std::vector<TaskReport> tasks = {};          ///< as Report::tasks
+  /// Of averages: the loss minus that of the snapshot's own weights with the same quantizer, on the
+  /// same tokens, and its standard error over sequences. Below 0: the average gains.
+  std::optional<double> change_nats = {};
+  std::optional<double> change_stderr_nats = {};
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 
@@ -349,8 +353,13 @@ struct AveragingReport {
   std::optional<double> loss_nats;  ///< CE of the averaged weights
   std::optional<double> loss_stderr_nats;
   int64_t probe_tokens = 0;
-  std::vector<QuantizationReport> quantization;  ///< of the averaged weights
-  std::optional<DecayShape> shape = {};          ///< kMerge: of the decay
+  /// Of the averaged weights: the watched quantizer, and the cheapest of the other width if the run
+  /// has quantizers of 3 and of 4 bits.
+  std::vector<QuantizationReport> quantization;
+  std::optional<DecayShape> shape = {};  ///< kMerge: of the decay
+  /// CE of the averaged weights minus CE(W) on the same tokens, and its standard error.
+  std::optional<double> change_nats = {};
+  std::optional<double> change_stderr_nats = {};
   friend bool operator==(const AveragingReport&, const AveragingReport&) = default;
 };
 

@@ -50,8 +50,8 @@ TEST(Advice, AveragesWhereThatWasMeasuredToHelp) {
   EXPECT_EQ(advice[0].expected_nats, 1.72);
   EXPECT_NEAR(*advice[0].expected_stderr_nats, 0.00707, 1e-5);
   EXPECT_THAT(advice[0].text,
-              HasSubstr("the mean of the last 5 snapshots: quantized loss 1.7700 -> "
-                        "1.7200 (+-0.0071), loss increase 0.158 -> 0.101 nats"));
+              HasSubstr("use the mean of the last 5 snapshots: loss with 3-bit GPTQ 1.7700 -> "
+                        "1.7200, a gain of 0.0500 (+-0.0071) nats; loss increase 0.158 -> 0.101"));
 }
 
 TEST(Advice, NamesTheBestOfTheAverages) {
@@ -67,12 +67,52 @@ TEST(Advice, NamesTheBestOfTheAverages) {
   EXPECT_EQ(advice[0].expected_nats, 1.71);
   EXPECT_THAT(advice[0].text,
               HasSubstr("use the merge of the last 3 snapshots that emulates a one minus sqrt "
-                        "decay: quantized loss 1.7700 -> 1.7100 (+-0.0071), loss increase 0.158 -> "
-                        "0.09 nats"));
+                        "decay: loss with 3-bit GPTQ 1.7700 -> 1.7100, a gain of 0.0600"));
   report.averaging[1].quantization = {Quantized(1.73, 0.09)};
   advice = AdviceFor(report, Alarm());
   ASSERT_EQ(advice.size(), 1U);
   EXPECT_THAT(advice[0].text, HasSubstr("the mean of the last 5 snapshots"));
+}
+
+TEST(Advice, TakesTheGainOnTheSameTokens) {
+  Report report = WithAverage(1.72);
+  QuantizationReport& entry = report.averaging[0].quantization[0];
+  entry.change_nats = -0.04;
+  entry.change_stderr_nats = 0.002;
+  const auto advice = AdviceFor(report, Alarm());
+  ASSERT_EQ(advice.size(), 1U);
+  EXPECT_DOUBLE_EQ(*advice[0].expected_nats, 1.73);
+  EXPECT_EQ(advice[0].expected_stderr_nats, 0.002);
+  EXPECT_THAT(advice[0].text, HasSubstr("1.7700 -> 1.7300, a gain of 0.0400 (+-0.0020) nats"));
+  entry.change_stderr_nats = 0.021;
+  EXPECT_TRUE(AdviceFor(report, Alarm()).empty());
+}
+
+TEST(Advice, NamesTheBestAverageOfEachWidth) {
+  const auto rtn4 = [](double loss) {
+    QuantizationReport entry = Quantized(loss, 0.03);
+    entry.method = QuantizationMethod::kRtn;
+    entry.bits = 4;
+    return entry;
+  };
+  Report report = WithAverage(1.72);
+  report.quantization.push_back(rtn4(1.65));
+  report.averaging[0].quantization.push_back(rtn4(1.60));
+  AveragingReport merge = report.averaging[0];
+  merge.kind = AveragingKind::kMerge;
+  merge.shape = DecayShape::kCosine;
+  merge.snapshots = 3;
+  merge.quantization = {Quantized(1.71, 0.1), rtn4(1.63)};
+  report.averaging.push_back(merge);
+  const auto advice = AdviceFor(report, Alarm());
+  ASSERT_EQ(advice.size(), 2U);
+  EXPECT_THAT(advice[0].text, HasSubstr("use the merge of the last 3 snapshots that emulates a "
+                                        "cosine decay: loss with 3-bit GPTQ 1.7700 -> 1.7100"));
+  EXPECT_EQ(advice[0].bits, 3);
+  EXPECT_THAT(advice[1].text, HasSubstr("use the mean of the last 5 snapshots: loss with 4-bit "
+                                        "RTN 1.6500 -> 1.6000"));
+  EXPECT_EQ(advice[1].method, QuantizationMethod::kRtn);
+  EXPECT_EQ(advice[1].bits, 4);
 }
 
 TEST(Advice, SaysNothingWithoutAGainThatStandsOut) {

@@ -1,13 +1,12 @@
 // Verdicts on recorded runs of the demo: 3,200 of 16,000 steps of linear decay, a constant learning
-// rate, and a cosine. tests/data/verdicts/record makes the recordings.
+// rate, and a cosine; and of a study of learning-rate decay. tests/data/verdicts/record makes the
+// recordings.
 
-#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -115,62 +114,82 @@ TEST(RecordedRuns, ACosineEndsDegraded) {
 }
 
 struct SparseRuns {
-  size_t by_half = 0;
+  size_t runs = 0;
+  size_t by_half = 0;  // of the decay
   size_t by_three_quarters = 0;
-  double mean_step = 0;  // of the first alarm in the decay
-  int alarms = 0;        // before it
+  double mean_share = 0;  // of the decay at the first alarm; 1 without one
+  int alarms = 0;         // before it
 };
 
 // As a live run on a busy machine has them: half as many snapshots on the plateau, curvature with
-// every third. The recordings have no loss under noise; to second order it is s^2 / 2 times the
-// weighted trace, here with 5 % of scatter.
-SparseRuns JudgeSparse(const std::string& kind, bool with_noise) {
-  const int64_t decay_begins = kind == "decay" ? kDecayBegins : kSteps;
-  SparseRuns sparse;
-  std::mt19937_64 random(1);
-  std::normal_distribution<double> normal;
-  const auto& runs = Recorded(kind);
-  for (const auto& [name, run] : runs) {
-    int kept = 0;
-    const Course course = Replay(run, decay_begins, [&](Report& report) {
-      if (report.step <= decay_begins && report.step % 800 != 0) return false;
-      if (with_noise) {
-        SetNoise(report, *report.curvature->weighted_trace * std::exp(0.05 * normal(random)));
-      }
-      if (++kept % 3 != 0) report.curvature.reset();
-      if (!report.curvature) {
-        for (QuantizationReport& entry : report.quantization) entry.curvature_along_error.reset();
-      }
-      return true;
-    });
-    const int64_t first = course.first_in_decay.value_or(kSteps);
-    sparse.alarms += course.alarms_before_decay;
-    sparse.by_half += first <= (kDecayBegins + kSteps) / 2;
-    sparse.by_three_quarters += first <= kDecayBegins + 2400;
-    sparse.mean_step += static_cast<double>(first) / static_cast<double>(runs.size());
-  }
-  return sparse;
+// every third.
+void AddSparse(const Run& run, int64_t decay_begins, bool with_noise, SparseRuns& sparse) {
+  int kept = 0;
+  const Course course = Replay(run, decay_begins, [&](Report& report) {
+    if (report.step <= decay_begins && report.step % 800 != 0) return false;
+    if (!with_noise) report.noise.reset();
+    if (++kept % 3 != 0) {
+      report.curvature.reset();
+      for (QuantizationReport& entry : report.quantization) entry.curvature_along_error.reset();
+    }
+    return true;
+  });
+  const double share = static_cast<double>(course.first_in_decay.value_or(kSteps) - decay_begins) /
+                       static_cast<double>(kSteps - decay_begins);
+  ++sparse.runs;
+  sparse.by_half += share <= 0.5;
+  sparse.by_three_quarters += share <= 0.75;
+  sparse.mean_share += share;
+  sparse.alarms += course.alarms_before_decay;
 }
 
 TEST(RecordedRuns, SparseRunsAreJudgedTheSame) {
-  const SparseRuns sparse = JudgeSparse("decay", /*with_noise=*/false);
+  SparseRuns sparse;
+  for (const auto& [name, run] : Recorded("decay")) AddSparse(run, kDecayBegins, true, sparse);
   RecordProperty("by_half", static_cast<int>(sparse.by_half));
   RecordProperty("found", static_cast<int>(sparse.by_three_quarters));
-  RecordProperty("mean_step", static_cast<int>(sparse.mean_step));
   EXPECT_GE(sparse.by_three_quarters + 2, Recorded("decay").size());
   EXPECT_LE(sparse.alarms, 1);
 }
 
+// The decays of a study of learning-rate decay, with noise. Those of its trunk lack the plateau,
+// which is the trunk's.
+SparseRuns JudgeStudy(bool with_noise) {
+  SparseRuns sparse;
+  const auto& runs = Recorded("study");
+  for (const auto& [name, recorded] : runs) {
+    if (name.starts_with("trunk")) continue;
+    Run run;
+    const int64_t first = recorded.front().step;
+    if (recorded.front().lr_phase == LrPhase::kDecay) {
+      for (const Report& report : runs.at(std::string("trunk-") + name.back())) {
+        if (report.step < first) run.push_back(report);
+      }
+    }
+    run.insert(run.end(), recorded.begin(), recorded.end());
+    int64_t decay_begins = 0;
+    for (const Report& report : run) {
+      if (report.lr_phase != LrPhase::kDecay) decay_begins = report.step;
+    }
+    AddSparse(run, decay_begins, with_noise, sparse);
+  }
+  sparse.mean_share /= static_cast<double>(sparse.runs);
+  return sparse;
+}
+
 TEST(RecordedRuns, NoiseShowsTheDecayOfASparseRunEarlier) {
-  const SparseRuns without = JudgeSparse("decay", /*with_noise=*/false);
-  const SparseRuns with = JudgeSparse("decay", /*with_noise=*/true);
+  const SparseRuns without = JudgeStudy(/*with_noise=*/false);
+  const SparseRuns with = JudgeStudy(/*with_noise=*/true);
   RecordProperty("by_half", static_cast<int>(with.by_half));
-  RecordProperty("mean_step", static_cast<int>(with.mean_step));
-  EXPECT_GT(with.by_half, without.by_half);
-  EXPECT_LT(with.mean_step, without.mean_step);
-  EXPECT_EQ(with.by_three_quarters, Recorded("decay").size());
+  RecordProperty("by_half_without", static_cast<int>(without.by_half));
+  RecordProperty("mean_percent", static_cast<int>(100 * with.mean_share));
+  RecordProperty("mean_percent_without", static_cast<int>(100 * without.mean_share));
+  EXPECT_EQ(with.runs, 30U);
+  EXPECT_GE(with.by_half, without.by_half + 5);
+  EXPECT_LT(with.mean_share, without.mean_share);
+  // Sharpness-aware decays with a large radius degrade little.
+  EXPECT_GE(with.by_three_quarters + 2, with.runs);
   EXPECT_EQ(with.alarms, 0);
-  EXPECT_EQ(JudgeSparse("constant", /*with_noise=*/true).alarms, 0);
 }
 
 }  // namespace recorded_runs_test

@@ -7,6 +7,7 @@
 #include "ATen/Parallel.h"
 #include "gmock/gmock.h"
 #include "program.h"
+#include "ptqwatch/subject.h"
 #include "support/temp_dir.h"
 #include "weights_hash.h"
 
@@ -72,6 +73,16 @@ TEST_F(CharTrainingTest, RefusesTheStateOfAnotherOptimizer) {
 TEST_F(CharTrainingTest, ASharpnessAwareStepIsAnother) {
   EXPECT_EQ(Hash(*Trained(2)), Hash(*Trained(2)));
   EXPECT_NE(Hash(*Trained(2)), Hash(*Trained(2, /*sam_rho=*/0.1)));
+}
+
+TEST_F(CharTrainingTest, NamesTheOptimizer) {
+  for (const bool muon : {false, true}) {
+    flags_.muon = muon;
+    const auto training = Trained(1);
+    const auto optimizer = training->MakeSubject()->Optimizer();
+    ASSERT_TRUE(optimizer) << muon;
+    EXPECT_EQ(optimizer->kind, muon ? OptimizerKind::kMuon : OptimizerKind::kAdamW);
+  }
 }
 
 TEST_F(CharTrainingTest, MuonLowersTheLoss) {

@@ -198,6 +198,10 @@ TEST_P(RanksTest, TogetherGiveTheReportOfOne) {
       ASSERT_EQ(entry.status, ProbeStatus::kOk) << entry.status_detail;
     }
     ASSERT_EQ(one.curvature->status, ProbeStatus::kOk) << one.curvature->status_detail;
+    for (const AveragingReport& average : one.averaging) {
+      EXPECT_TRUE(average.change_stderr_nats);
+      EXPECT_THAT(average.quantization, SizeIs(2));
+    }
     ASSERT_FALSE(one.mixed_precision.empty());
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Report& part = several.reports[i][static_cast<size_t>(rank)];

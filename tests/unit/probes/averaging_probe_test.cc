@@ -15,6 +15,7 @@
 namespace ptqwatch::internal {
 namespace averaging_probe_test {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST_F(AveragingTest, GivesTheBitsOfTheAveragedModelMeasuredAlone) {
@@ -30,7 +31,57 @@ TEST_F(AveragingTest, GivesTheBitsOfTheAveragedModelMeasuredAlone) {
   ExpectSame(average, Alone(MeanOfAll({WeightsAt(10), WeightsAt(20), WeightsAt(30)})));
   EXPECT_NE(average.loss_nats, report.probe_loss_nats);
   EXPECT_EQ(average.quantization[0].method, QuantizationMethod::kGptq);
+  EXPECT_EQ(average.quantization[1].method, QuantizationMethod::kRtn);
   EXPECT_GT(report.cost.at("averaging"), 0);
+}
+
+TEST_F(AveragingTest, SaysHowTheLossDiffersFromTheSnapshots) {
+  Open();
+  Snapshot(10);
+  Snapshot(20);
+  const Report report = Snapshot(30);
+  const AveragingReport& average = report.averaging.at(0);
+  EXPECT_NEAR(*average.change_nats, *average.loss_nats - *report.probe_loss_nats, 1e-12);
+  for (size_t i = 0; i < 2; ++i) {
+    const QuantizationReport& entry = average.quantization.at(i);
+    EXPECT_NEAR(*entry.change_nats, *entry.loss_nats - *report.quantization[1 - i].loss_nats,
+                1e-12);
+  }
+  // The standard error of the mean of the examples' differences.
+  const auto losses = [&](const Weights& weights) {
+    TensorMap parameters;
+    for (size_t i = 0; i < weights.size(); ++i) parameters.emplace(net_.live[i].name, weights[i]);
+    std::vector<double> all;
+    for (const Batch& batch : net_.batches) {
+      const at::Tensor one = net_.losses(parameters, batch).values.to(at::kDouble);
+      all.insert(all.end(), one.const_data_ptr<double>(),
+                 one.const_data_ptr<double>() + one.numel());
+    }
+    return all;
+  };
+  const std::vector<double> now = losses(WeightsAt(30));
+  const std::vector<double> then = losses(MeanOfAll({WeightsAt(10), WeightsAt(20), WeightsAt(30)}));
+  const double n = static_cast<double>(now.size());
+  double squares = 0;
+  for (size_t i = 0; i < now.size(); ++i) {
+    squares += std::pow(then[i] - now[i] - *average.change_nats, 2);
+  }
+  EXPECT_NEAR(*average.change_stderr_nats, std::sqrt(squares / n / (n - 1)), 1e-7);
+}
+
+TEST(AveragedQuantizers, AreTheWatchedAndTheCheapestOfTheOtherWidth) {
+  const auto chosen = [](const std::vector<std::string>& names, std::vector<double> seconds) {
+    std::vector<QuantizerSpec> specs;
+    for (const std::string& name : names) specs.push_back(*ParseQuantizer(name));
+    return AveragedQuantizers(specs, seconds);
+  };
+  EXPECT_THAT(chosen({"rtn3", "rtn4", "gptq3", "gptq4"}, {1, 1, 9, 9}), ElementsAre(2, 1));
+  EXPECT_THAT(chosen({"rtn3", "gptq4", "gptq3"}, {1, 9, 9}), ElementsAre(2, 1));
+  EXPECT_THAT(chosen({"rtn3", "nf4", "rtn4"}, {1, 1, 1}), ElementsAre(0, 1));
+  EXPECT_THAT(chosen({"rtn3", "gptq4", "awq3"}, {2, 9, 3}), ElementsAre(1, 0));
+  EXPECT_THAT(chosen({"rtn3", "rtn4", "gptq8"}, {1, 1, 9}), ElementsAre(2, 0, 1));
+  EXPECT_THAT(chosen({"rtn8", "gptq4", "rtn4"}, {1, 9, 1}), ElementsAre(1));
+  EXPECT_THAT(chosen({"rtn2"}, {1}), ElementsAre(0));
 }
 
 TEST_F(AveragingTest, CountsTheSnapshotsInIt) {

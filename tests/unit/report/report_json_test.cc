@@ -67,8 +67,9 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "gradient_term_nats curvature_term_nats curvature_along_error "
       "top_eigenvector_alignment loss_along beyond_quadratic_scale critical_sharpness "
       "accuracy_ratio accuracy_degradation_ratio "
-      "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule");
-  EXPECT_EQ(entry.size(), 32u);
+      "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule "
+      "change_nats change_stderr_nats");
+  EXPECT_EQ(entry.size(), 34u);
   EXPECT_EQ(entry.at("tasks").at(0),
             json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
                             "value_stderr": 0.015, "degradation_ratio": 0.08,
@@ -105,8 +106,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json& averaging = line.at("averaging").at(0);
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
-             "loss_stderr_nats probe_tokens quantization shape");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 32u);
+             "loss_stderr_nats probe_tokens quantization shape change_nats change_stderr_nats");
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 34u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");

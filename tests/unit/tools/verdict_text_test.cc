@@ -89,6 +89,13 @@ TEST(AveragingBlock, NamesTheBestOfSeveral) {
             "4.00+-0.20%\n"
             "           least loss of 6 snapshots, with gptq3 of 3 snapshots (weights of a "
             "one_minus_sqrt decay)\n");
+  for (AveragingReport& average : report.averaging) {
+    average.quantization.push_back(testing::SampleQuantization(QuantizationMethod::kRtn, 4, 0.02));
+  }
+  report.averaging[0].quantization[1].loss_nats = 1.68;
+  EXPECT_THAT(AveragingBlock(report, {}),
+              HasSubstr("with gptq3 of 3 snapshots (weights of a one_minus_sqrt decay), with rtn4 "
+                        "of 6 snapshots\n"));
   report.averaging[0].loss_nats.reset();
   EXPECT_THAT(AveragingBlock(report, {}), Not(HasSubstr("least")));
 }
