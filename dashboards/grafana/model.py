@@ -1,5 +1,7 @@
 """Building blocks of the dashboards: queries, panels, variables and annotations, in Grafana's classic JSON model."""
 
+import itertools
+
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Series of a trainer's own exporter have no label run, so the variable matches .* instead of .+.
 HERE_AND_NOW = 'job=~"$job", instance=~"$instance", run=~"$run"'
@@ -13,6 +15,7 @@ VERDICTS = [("unknown", "text"), ("warming_up", "text"), ("healthy", "green"), (
             ("spike", "red"), ("recovering", "yellow"), ("unclear", "purple")]
 PHASES = [("unknown", "text"), ("warmup", "blue"), ("stable", "green"), ("decay", "orange"), ("slow_decay", "yellow"),
           ("rewarm", "purple")]
+REPLICAS = [("equal", "green"), ("differ", "red")]
 HEALTHS = [("starting", "blue"), ("ok", "green"), ("degraded", "orange"), ("stopped", "text"), ("inert", "red")]
 
 
@@ -109,19 +112,22 @@ def table(title, description, columns, width=24, height=9, keep=("run", "instanc
     return made
 
 
-def row(title):
-    return {"type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": {"x": 0, "y": 0, "w": WIDTH, "h": 1}}
+def row(title, *folded):
+    """The title of the panels that follow. With `folded` panels, a row of these that opens by a click."""
+    return {"type": "row", "title": title, "collapsed": bool(folded), "panels": list(folded),
+            "gridPos": {"x": 0, "y": 0, "w": WIDTH, "h": 1}}
 
 
-def laid_out(panels):
-    """Fills rows of the grid from the left."""
-    x = y = height = 0
-    for number_, one in enumerate(panels, 1):
+def laid_out(panels, numbers, y=0):
+    """Fills rows of the grid from the left. Folded panels take no place until their row is opened."""
+    x = height = 0
+    for one in panels:
         place = one["gridPos"]
         if x + place["w"] > WIDTH:
             x, y, height = 0, y + height, 0
         place.update(x=x, y=y)
-        one["id"] = number_
+        one["id"] = next(numbers)
+        laid_out(one.get("panels", []), numbers, y + place["h"])
         x, height = x + place["w"], max(height, place["h"])
     return panels
 
@@ -178,4 +184,4 @@ def dashboard(uid, description, panels, many_runs=False, extra=()):
             "schemaVersion": 39, "version": 1, "editable": False, "graphTooltip": 1, "timezone": "browser", "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"}, "timepicker": {}, "fiscalYearStartMonth": 0, "links": links,
             "templating": {"list": variables(many_runs, extra)}, "annotations": {"list": annotations()},
-            "panels": laid_out(panels)}
+            "panels": laid_out(panels, itertools.count(1))}

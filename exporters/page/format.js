@@ -55,6 +55,14 @@ function quantizerName({method, bits, format}) {
   return `${method || ''}${saysBits ? '' : bits}${plain ? '' : `-${format}`}`;
 }
 
+/** Which ranks have other parameters, or null if none have. */
+function replicasText({replicas}) {
+  if (!replicas || !replicas.diverged) return null;
+  const who = replicas.minority ? `rank ${replicas.minority} unlike most` : 'without a majority';
+  const where = replicas.parameter ? `, first in ${replicas.parameter}` : '';
+  return `replicas differ since step ${integer(replicas.diverged_step)}: ${who}${where}`;
+}
+
 const words = (name) => (name || 'unknown').replaceAll('_', ' ');
 
 /** Creates an element. Skips attributes whose value is null, undefined or false. Children are nodes or text. */

@@ -62,6 +62,7 @@ class RunCard {
     const state = newest ? newest.verdict.state : 'unknown';
     const parts = [el('h2', {}, el('span', {}, name), el('span', {class: `pill ${look(state)}`}, newest ? STATES[state] || words(state) : 'no report yet'))];
     const facts = [isNumber(status.step) ? `step ${integer(status.step)}` : 'no step yet', words(status.lr_phase), `monitor ${status.health}`];
+    if (replicasText(status)) facts.push(replicasText(status));
     parts.push(el('p', {class: 'facts'}, facts.join(' · ')));
     const quantizer = this.worst();
     if (quantizer) {

@@ -102,6 +102,7 @@ class RunView {
     if (run.optimizer) parts.push(`trained by ${run.optimizer}`);
     if (run.device) parts.push(run.device);
     if (status) parts.push(`monitor ${status.paused ? 'paused' : status.health}${status.health_reason ? `: ${status.health_reason}` : ''}`);
+    if (status && replicasText(status)) parts.push(replicasText(status));
     setText(byId('facts'), parts.join(' · '));
   }
 

@@ -209,8 +209,9 @@ class RunDirectory final : public RunSource {
         Wait(clock_, kLookInterval);
         reader->ReadStatus().IgnoreError();  // it was read before
       }
-      // The run has no status file, or its version did not count reports there.
-      if (!read.ok() || reader->status().monitor.last_sequence == 0) {
+      // The run has no status file, or its version did not count reports there. Merged reports are
+      // counted, and replicas compared, only by reading the journals of all ranks.
+      if (!read.ok() || reader->status().monitor.last_sequence == 0 || !RanksIn(run_dir_).empty()) {
         PTQWATCH_RETURN_IF_ERROR(reader->ReadToEnd());
       }
       RunStatus now = reader->status();

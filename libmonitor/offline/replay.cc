@@ -96,6 +96,7 @@ class Replayer {
     ended_ = !each_(report);
   }
   void AddUnreadable() { ++counts_.unreadable_lines; }
+  void SetReplicas(ReplicaStatus replicas) { counts_.replicas = std::move(replicas); }
 
  private:
   const std::function<bool(const AnalyzedReport&)>& each_;
@@ -119,6 +120,7 @@ absl::Status ReadRanks(const std::string& path, Replayer& replayer) {
     PTQWATCH_ASSIGN_OR_RETURN(const bool more, ranks.ReadJournals());
     if (!more) break;
   }
+  replayer.SetReplicas(ranks.status().monitor.replicas);
   return absl::OkStatus();
 }
 

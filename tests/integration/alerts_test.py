@@ -28,6 +28,11 @@ RUN = ["--model", "mlp", "--width", "32", "--layers", "2", "--group-size", "-1",
 WATCHED = [*RUN, "--steps", str(STEPS), "--every", "40", "--wait", "on", "--decay-fraction", str(DECAY)]
 # These query values that exist only if a minimum was found: see "Minimum at step" in the dashboards.
 ONLY_WHERE_IT_TURNED = {"ptqwatch-overview: Minimum at step A", "ptqwatch-overview: Minimum A"}
+# This one queries a value that exists while the loss no longer improves.
+ONLY_WHERE_THE_LOSS_CONVERGED = {"ptqwatch-overview: Loss stopped improving A"}
+# These query several ranks: ranks_test.
+ONLY_WITH_RANKS = {f"ptqwatch-health: {panel} A" for panel in
+                   ("Replicas", "Ranks that are not healthy", "Where they differ", "Behind the newest report", "Reports by rank")}
 # These query a shadow cooldown's prediction, which takes longer than these runs.
 ONLY_AFTER_A_COOLDOWN = {f"ptqwatch-overview: Where the decay would end {query}" for query in "BCD"}
 
@@ -127,6 +132,7 @@ class Alerts(unittest.TestCase):
         self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
         turned = self.prometheus.query(
             'ptqwatch_decay_minimum_step{run="decay"} and on (method, bits, format, run) ptqwatch_verdict_quantizer_info')
+        converged = self.prometheus.query('ptqwatch_loss_converged_step{run="decay"}')
         empty, asked = set(), 0
         for instance, run in ((self.own, ".*"), (self.server, "decay")):
             values = {"job": "ptqwatch", "instance": instance, "run": run, "method": ".+", "bits": ".+", "format": ".+"}
@@ -142,7 +148,9 @@ class Alerts(unittest.TestCase):
                             else self.prometheus.query(expression)):
                         empty.add(where)
         # A minimum found only for a while is in the ranges but not among the current values.
-        self.assertLessEqual(empty, ONLY_AFTER_A_COOLDOWN | (set() if turned else ONLY_WHERE_IT_TURNED))
+        self.assertLessEqual(empty, ONLY_AFTER_A_COOLDOWN | ONLY_WITH_RANKS | (set() if turned else ONLY_WHERE_IT_TURNED) |
+                             (set() if converged else ONLY_WHERE_THE_LOSS_CONVERGED))
+        self.assertLessEqual(ONLY_WITH_RANKS, empty)
         print(f"{asked} queries answered")
 
     def assert_nothing_else_was_said(self):

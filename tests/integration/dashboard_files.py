@@ -23,7 +23,8 @@ def grafana():
 
 
 def panels(dashboard):
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    """Its panels, also those in rows that are folded."""
+    return [panel for one in dashboard["panels"] for panel in (one, *one.get("panels", ())) if panel["type"] != "row"]
 
 
 def expressions(dashboard):

@@ -56,6 +56,18 @@ class Links(unittest.TestCase):
                             self.assertIn(anchor, anchors(file.read()))
 
 
+class Tests(unittest.TestCase):
+    def test_that_are_named_exist(self):
+        defined = set()
+        for folder, _, names in os.walk(os.path.join(SOURCE, "tests")):
+            for name in names:
+                if name.endswith((".cc", ".h")):
+                    defined.update(re.findall(r"(?:\bTEST(?:_F|_P)?\(|\b(?:class|struct) )(\w+)", read(folder, name)))
+        for page in pages():
+            for name in re.findall(r"`([A-Z]\w*Test)`", read(page)):
+                self.assertIn(name, defined, page)
+
+
 if __name__ == "__main__":
     SOURCE = sys.argv.pop(1)
     unittest.main(verbosity=2)

@@ -262,6 +262,26 @@ class Page(unittest.TestCase):
             self.browser.until(f"document.querySelector('#chart-error canvas').getAttribute('aria-label').includes('over steps {reports[0]['step']:,}')")
             self.quiet()
 
+    def test_names_the_rank_whose_parameters_differ(self):
+        for rank in range(3):
+            reports = copy.deepcopy(self.reports)
+            for report in reports:
+                report.update(rank=rank, ranks=3, parameter_digests=[{"name": HOSTILE, "digest": "1"}])
+            if rank == 1:
+                reports[-1].update(snapshot_digest="f00d", parameter_digests=[{"name": HOSTILE, "digest": "2"}])
+            write_run(os.path.join(self.path("ranks"), f"rank-{rank:04d}"), reports, (), self.status)
+        said = f"replicas differ since step {self.reports[-1]['step']}: rank 1 unlike most, first in {HOSTILE}"
+        facts = "document.getElementById('facts').textContent"
+        page = self.path("ranks.html")
+        subprocess.run([PTQWATCH, "report", self.path("ranks"), "-o", page], stdout=subprocess.DEVNULL, timeout=60, check=True)
+        with Server(self.path("ranks")) as server:
+            for url in (server.url, "file://" + page):
+                self.browser.open(url)
+                self.browser.until(f"{SHOWN} && {facts}.includes('replicas')")
+                self.assertIn(said, self.browser.evaluate(facts))
+                self.browser.until("document.getElementById('events').textContent.includes('the parameters of rank 1 differ')")
+                self.quiet()
+
     def test_waits_for_the_first_report_and_shows_it(self):
         run_dir = self.path("first")
         with Server(run_dir) as server:

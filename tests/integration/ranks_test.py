@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import unittest
 import urllib.request
 
 from beside import eventually, server_of
-from dashboard_files import DASHBOARDS, ROOT, read
+from dashboard_files import DASHBOARDS, ROOT, expressions, filled_in, grafana, read
 from prometheus_test import Prometheus
 from servers import sped_up
 from trainer import Trainer
@@ -117,6 +118,15 @@ class Alert(RankRuns):
                            ("127.0.0.1:9090", cluster.address))
         return cluster, above
 
+    def assert_panels_show_ranks(self, prometheus, address):
+        of_ranks = [(where, expression, is_range) for where, expression, is_range in expressions(grafana()["ptqwatch-health"])
+                    if re.search(r"ptqwatch_(rank|replicas)_", expression)]
+        self.assertEqual(len(of_ranks), 5)
+        now = time.time()
+        for where, expression, is_range in of_ranks:
+            query = filled_in(expression, job="ptqwatch", instance=address, run=".*")
+            self.assertTrue(prometheus.query_range(query, now - 10, now, 1) if is_range else prometheus.query(query), where)
+
     def test_names_the_rank_and_the_parameter_of_a_flipped_bit(self):
         launch = Launch(self, 4, *self.STEPS, "--wait", "on", "--linger", "300", "--http", "127.0.0.1:0", "--grpc", "off",
                         "--targets", self.targets, "--run-dir", self.run_dir)
@@ -140,6 +150,7 @@ class Alert(RankRuns):
         above.wait(f'ptqwatch_snapshot_step{{instance="{address}"}} == 60')
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
             self.assertIn("\nptqwatch_replicas_diverged 1\n", page.read().decode())
+        self.assert_panels_show_ranks(cluster, address)
 
         launch.send(signal.SIGTERM)
         codes, errors = launch.finish()
@@ -147,6 +158,8 @@ class Alert(RankRuns):
         eventually(lambda: not os.path.exists(self.targets), "the server has removed the file")
         eventually(lambda: cluster.query('up{job="ptqwatch"}') == [], "Prometheus has forgotten the target")
 
+        self.assertRegex(ptqwatch("status", self.run_dir),
+                         rf"\nreplicas +differ since step 40, .* rank 2 unlike most, first in '{parameter}'\n")
         event, = [line for line in ptqwatch("watch", self.run_dir, "--json").splitlines() if "replicas_diverged" in line]
         self.assertIn("rank 2 ", event)
         self.assertIn(parameter, event)
@@ -208,7 +221,7 @@ class Faults(RankRuns):
             for entry in report["quantization"]:
                 if entry["status"] == "other_rank":
                     self.assertRegex(entry["status_detail"], r"rank \d")
-        self.assertNotIn("replicas_diverged", ptqwatch("status", self.run_dir))
+        self.assertRegex(ptqwatch("status", self.run_dir), r"\nreplicas +equal at step 120\n")
 
         # A reader that was there all the time has the same, each once.
         reader = reader[0]

@@ -3,7 +3,10 @@
 
 #include <chrono>
 
+#include <string_view>
+
 #include "absl/status/status.h"
+#include "ptqwatch/offline/replay.h"
 #include "terminal.h"
 
 namespace ptqwatch::internal {
@@ -14,6 +17,10 @@ std::chrono::nanoseconds FromSeconds(double seconds);
 int Fail(const absl::Status& status, Terminal* terminal);
 /// The exit code of a command that has written all of its output.
 int Finish(Terminal* terminal);
+
+/// Prints as notices which lines of `journal` were skipped, and that its ranks have different
+/// parameters.
+void NoteProblems(std::string_view journal, const ReplayedJournal& read, Terminal* terminal);
 
 }  // namespace ptqwatch::internal
 

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "command_support.h"
 #include "journal_tables.h"
 #include "printable.h"
 #include "ptqwatch/offline/replay.h"
@@ -22,12 +23,6 @@ bool HasLayers(const AnalyzedReport& analyzed) {
 }
 
 bool GoesOn(const Terminal& terminal) { return !terminal.closed() && terminal.error().ok(); }
-
-void NoteUnreadable(const std::string& journal, const ReplayedJournal& read, Terminal* terminal) {
-  if (read.unreadable_lines == 0) return;
-  terminal->Notice(StrCat("'", Printable(journal), "': skipped ", read.unreadable_lines,
-                          " unreadable line", read.unreadable_lines == 1 ? "" : "s"));
-}
 
 }  // namespace
 
@@ -50,7 +45,7 @@ absl::Status PrintHistory(const HistoryFlags& flags, Terminal* terminal) {
     return GoesOn(*terminal);
   };
   PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read, ReplayJournal(flags.journal, print));
-  NoteUnreadable(flags.journal, read, terminal);
+  NoteProblems(flags.journal, read, terminal);
   return absl::OkStatus();
 }
 
@@ -61,7 +56,7 @@ absl::Status PrintLayers(const LayersFlags& flags, Terminal* terminal) {
     return true;
   };
   PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read, ReplayJournal(flags.journal, choose));
-  NoteUnreadable(flags.journal, read, terminal);
+  NoteProblems(flags.journal, read, terminal);
   if (!chosen) {
     return absl::NotFoundError(
         StrCat("'", Printable(flags.journal), "': no report ",

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "command_support.h"
 #include "printable.h"
 #include "ptqwatch/offline/replay.h"
 #include "text_table.h"
@@ -79,10 +80,7 @@ absl::Status PrintReplay(const ReplayFlags& flags, Terminal* terminal) {
   PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read,
                             ReplayJournal(flags.journal, print, flags.options));
   if (!flags.json) terminal->Line(table.Totals());
-  if (read.unreadable_lines > 0) {
-    terminal->Notice(StrCat("'", Printable(flags.journal), "': skipped ",
-                            Counted(read.unreadable_lines, "unreadable line")));
-  }
+  NoteProblems(flags.journal, read, terminal);
   return absl::OkStatus();
 }
 

@@ -25,7 +25,8 @@ constexpr std::string_view kInWords =
     "slice.request.format slice.points_done slice.points_all slice.path slice.error cooldown.state "
     "cooldown.number cooldown.step "
     "cooldown.steps_done cooldown.steps_all cooldown.waits_for_core cooldown.result "
-    "cooldown.error ";
+    "cooldown.error replicas.compared_step replicas.diverged replicas.diverged_step "
+    "replicas.parameter replicas.minority ";
 
 int64_t Skipped(const MonitorStatus& status) {
   int64_t skipped = 0;
@@ -181,6 +182,20 @@ std::string OverheadText(const MonitorStatus& status) {
   return text;
 }
 
+std::string ReplicasText(const ReplicaStatus& replicas) {
+  if (replicas.compared_step == 0) return "";
+  if (!replicas.diverged) return StrCat("equal at step ", replicas.compared_step);
+  std::string text = StrCat("differ since step ", replicas.diverged_step, ", last compared at step ",
+                            replicas.compared_step);
+  text += replicas.minority.empty()
+              ? ", without a majority"
+              : StrCat(", rank ", Printable(replicas.minority), " unlike most");
+  if (!replicas.parameter.empty()) {
+    text += StrCat(", first in '", Printable(replicas.parameter), "'");
+  }
+  return text;
+}
+
 std::string EventText(const Event& event) {
   return StrCat("-- step ", event.step, ", ", ToString(event.severity), ", ", ToString(event.kind),
                 ": ", Printable(event.message));
@@ -199,6 +214,7 @@ std::string StatusLine(const MonitorStatus& status, std::optional<double> steps_
     parts.push_back(StrCat("newest report ", AgeText(*report_age_seconds), " old"));
   }
   parts.push_back(std::string(ToString(status.health)));
+  if (status.replicas.diverged) parts.push_back("replicas differ");
   if (status.slice.state == SliceState::kMeasuring) {
     parts.push_back(StrCat("slice ", SliceText(status.slice)));
   } else if (status.busy) {
@@ -240,6 +256,9 @@ std::string StatusBlock(const RunStatus& run, double now_unix_seconds) {
   }
   if (status.slice.state != SliceState::kNone) {
     text += FieldLine("slice", SliceText(status.slice));
+  }
+  if (const std::string replicas = ReplicasText(status.replicas); !replicas.empty()) {
+    text += FieldLine("replicas", replicas);
   }
   return text + FieldLine("watchers", StrCat(run.subscribers)) + OtherMembers(run);
 }

@@ -36,11 +36,15 @@ std::string CooldownText(const CooldownStatus& cooldown);
 /// training time lost. Empty if nothing is known.
 std::string OverheadText(const MonitorStatus& status);
 
+/// "differ since step 200, last compared at step 300, rank 2 unlike most, first in 'head'", "equal
+/// at step 300". Empty if no ranks have been compared.
+std::string ReplicasText(const ReplicaStatus& replicas);
+
 /// "-- step 1200, warning, snapshot_skipped: MESSAGE".
 std::string EventText(const Event& event);
 
-/// One line: step, speed, age of the newest report, health, whether a snapshot is being measured,
-/// skipped snapshots. An unknown age is omitted.
+/// One line: step, speed, age of the newest report, health, whether replicas differ, whether a
+/// snapshot is being measured, skipped snapshots. An unknown age is omitted.
 std::string StatusLine(const MonitorStatus& status, std::optional<double> steps_per_second,
                        std::optional<double> report_age_seconds);
 

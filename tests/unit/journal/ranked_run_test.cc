@@ -446,6 +446,22 @@ TEST_F(RankedRunTest, OneFlippedBitIsFound) {
   EXPECT_EQ(replicas.minority, "2");
   EXPECT_EQ(replicas.parameter, "head");
   EXPECT_EQ(replicas.diverged_step, 200);
+  // Also by a reader that asks for nothing else.
+  const auto status = source_->Status();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_TRUE(status->monitor.replicas.diverged);
+  EXPECT_EQ(status->monitor.replicas.minority, "2");
+}
+
+TEST_F(RankedRunTest, AStatusCountsTheMergedReports) {
+  AppendShares(100);
+  for (const int64_t rank : {0, 1}) AppendShare(rank, 200);  // the others have no time for it
+  AppendShare(0, 300);
+  for (const int64_t rank : {2, 3}) AppendShare(rank, 400);
+  WriteStatuses(410, Health::kStopped);
+  const auto status = source_->Status();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->monitor.last_sequence, 4);
 }
 
 TEST_F(RankedRunTest, EventsComeOnceAndNameTheirRank) {

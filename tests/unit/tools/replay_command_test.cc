@@ -1,12 +1,15 @@
 #include "replay_command.h"
 
+#include <filesystem>
 #include <string>
 
 #include "captured_terminal.h"
 #include "commands.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "journal/rank_directory.h"
 #include "ptqwatch/offline/replay.h"
+#include "support/rank_reports.h"
 #include "support/sample_report.h"
 #include "support/temp_dir.h"
 
@@ -76,6 +79,32 @@ TEST(RunReplay, PrintsReportsThatReadBack) {
   ASSERT_TRUE(ReplayJournal(directory.path(), add).ok());
   EXPECT_EQ(captured.out(), expected);
   EXPECT_EQ(captured.error(), "");
+}
+
+TEST(RunReplay, NamesTheRankWhoseParametersDiffer) {
+  const TempDir directory;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    Report share = testing::ShareOf(testing::WholeReport(100), rank, 3);
+    if (rank == 1) {
+      share.snapshot_digest = "flipped";
+      share.parameter_digests[1].digest = "flipped";
+    }
+    const std::string path = RankDirectory(directory.path(), rank);
+    std::filesystem::create_directory(path);
+    WriteFile(path + "/journal.jsonl", ToJson({.report = share, .verdict = {}}) + "\n");
+  }
+  const std::string note = "ptqwatch: '" + directory.path() +
+                           "': replicas differ since step 100, last compared at step 100, rank 1 "
+                           "unlike most, first in 'head'\n";
+  CapturedTerminal replayed, history, status;
+  EXPECT_EQ(RunReplay({.journal = directory.path()}, replayed.get()), 0);
+  EXPECT_EQ(replayed.error(), note);
+  EXPECT_EQ(RunHistory({.journal = directory.path(), .csv = true}, history.get()), 0);
+  EXPECT_EQ(history.error(), note);
+  Target target;
+  target.run_dir = directory.path();
+  EXPECT_EQ(RunStatusCommand({.target = target}, Clock::Real(), status.get()), 0);
+  EXPECT_THAT(status.out(), HasSubstr("\nreplicas   differ since step 100, "));
 }
 
 TEST(RunReplay, FailsWithOneLine) {

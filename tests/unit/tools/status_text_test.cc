@@ -118,6 +118,26 @@ TEST(StatusBlock, EndsWithEveryOtherMemberThatIsSet) {
   EXPECT_THAT(text, HasSubstr("dropped_reports 3 grpc slow\n"));
 }
 
+TEST(StatusBlock, SaysWhetherReplicasDiffer) {
+  RunStatus status = Status();
+  ReplicaStatus& replicas = status.monitor.replicas;
+  EXPECT_THAT(StatusBlock(status, 1041), Not(HasSubstr("replicas")));
+  replicas.compared_step = 300;
+  EXPECT_THAT(StatusBlock(status, 1041), HasSubstr("\nreplicas   equal at step 300\n"));
+  replicas = {.compared_step = 300,
+              .diverged = true,
+              .diverged_step = 200,
+              .parameter = "head\x1b",
+              .minority = "2"};
+  EXPECT_THAT(StatusBlock(status, 1041),
+              HasSubstr("\nreplicas   differ since step 200, last compared at step 300, rank 2 "
+                        "unlike most, first in 'head?'\n"));
+  EXPECT_THAT(StatusLine(status.monitor, std::nullopt, std::nullopt),
+              HasSubstr(" | ok | replicas differ | "));
+  replicas.minority.clear();
+  EXPECT_THAT(ReplicasText(replicas), HasSubstr("step 300, without a majority, first in 'head?'"));
+}
+
 TEST(StatusBlock, SaysHowFarASliceIs) {
   RunStatus status = Status();
   SliceStatus& slice = status.monitor.slice;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "ptqwatch/config.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/status.h"
 #include "ptqwatch/verdict_options.h"
 
 namespace ptqwatch {
@@ -34,6 +35,7 @@ class PTQWATCH_EXPORT Replay {
 struct ReplayedJournal {
   int64_t reports = 0;           ///< passed to the callback
   int64_t unreadable_lines = 0;  ///< truncated or damaged, and skipped
+  ReplicaStatus replicas = {};   ///< of a run with several ranks
 };
 
 /// Passes each report of a journal to `each`, in order, with a recomputed verdict; events are
