@@ -23,8 +23,8 @@ void GuardJob(Job& job, absl::FunctionRef<void()> act) {
 template <typename Tracker>
 bool MadeByOther(const JobParts& parts, Tracker& tracker) {
   const WorkShare& share = parts.suite.share();
-  if (share.Owns(share.curvature)) return false;
-  tracker.Close(StrCat("rank ", share.curvature, " makes it"));
+  if (share.Owns(share.trace)) return false;
+  tracker.Close(StrCat("rank ", share.trace, " makes it"));
   return true;
 }
 
@@ -37,7 +37,7 @@ std::vector<MakeJob> AllJobs() {
         return std::make_unique<SliceJob>(
             parts.suite.session(),
             SliceJobOptions{.run_dir = parts.options.run_dir,
-                            .quantizers = parts.options.quantizers,
+                            .quantization = QuantizationOptionsOf(parts.options),
                             .curvature = parts.options.curvature.enabled},
             parts.trackers.slice);
       },

@@ -1,6 +1,7 @@
 #include "jobs/slice_job.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -43,14 +44,17 @@ absl::StatusOr<SliceStatus> CheckSlice(const std::vector<QuantizerSpec>& quantiz
 }  // namespace
 
 SliceJob::SliceJob(ModelSession& session, const SliceJobOptions& options, SliceTracker& tracker)
-    : session_(session), tracker_(tracker), run_dir_(options.run_dir) {
+    : session_(session),
+      tracker_(tracker),
+      run_dir_(options.run_dir),
+      quantization_(options.quantization) {
   if (run_dir_.empty()) {
     tracker_.Close("MonitorOptions.run_dir is empty, so there is no place for its file");
   } else if (!options.curvature) {
     tracker_.Close(
         "it is measured on the curvature batches, and MonitorOptions.curvature.enabled is false");
   } else {
-    tracker_.Open([quantizers = options.quantizers](const MakeSlice& request) {
+    tracker_.Open([quantizers = quantization_.quantizers](const MakeSlice& request) {
       return CheckSlice(quantizers, request);
     });
   }
@@ -100,7 +104,7 @@ void SliceJob::Begin(const JobInput& input, const ExecutionContext& context) {
     slice.state = SliceState::kMeasuring;
     slice.points_all = SlicePoints(slice.request.points);
   });
-  absl::StatusOr<Second> second = TakeSecond(place, *quantization);
+  absl::StatusOr<Second> second = Guard([&] { return TakeSecond(place, *quantization, context); });
   if (!second.ok()) return Fail(second.status(), place.step, input.callbacks);
   second_ = *std::move(second);
 }
@@ -120,7 +124,8 @@ absl::Status SliceJob::KeepWeights(int64_t step, const ExecutionContext& context
 }
 
 absl::StatusOr<SliceJob::Second> SliceJob::TakeSecond(const SnapshotPlace& place,
-                                                      QuantizationResult& quantization) {
+                                                      QuantizationResult& quantization,
+                                                      const ExecutionContext& context) {
   const MakeSlice request = tracker_.status().request;
   QuantizedWeights weights = std::exchange(quantization.weights, {});
   size_t chosen = 0;
@@ -128,16 +133,38 @@ absl::StatusOr<SliceJob::Second> SliceJob::TakeSecond(const SnapshotPlace& place
          !SameQuantizer(quantization.quantizers[chosen], request)) {
     ++chosen;
   }
-  if (chosen >= weights.size() || weights[chosen].empty()) {
+  if (chosen >= weights.size()) {
     return absl::FailedPreconditionError(
-        StrCat("there are no quantized weights of step ", place.step,
-               chosen < quantization.quantizers.size()
-                   ? StrCat(": ", quantization.quantizers[chosen].status_detail)
-                   : ""));
+        StrCat("there are no quantized weights of step ", place.step));
+  }
+  std::vector<Replica::Override> quantized = std::move(weights[chosen]);
+  std::shared_ptr<Reservation> held;
+  QuantizationReport report = quantization.quantizers[chosen];
+  if (report.status == ProbeStatus::kOtherRank) {
+    QuantizationResult here = Quantize(place, chosen, context);
+    quantized = std::move(here.weights[0]);
+    held = std::move(here.held);
+    report = std::move(here.quantizers[0]);
+  }
+  if (quantized.empty()) {
+    return absl::FailedPreconditionError(
+        StrCat("there are no quantized weights of step ", place.step, ": ", report.status_detail));
   }
   return Second{.place = place,
-                .group_size = quantization.quantizers[chosen].group_size,
-                .quantized = std::move(weights[chosen])};
+                .group_size = report.group_size,
+                .quantized = std::move(quantized),
+                .held = std::move(held)};
+}
+
+QuantizationResult SliceJob::Quantize(const SnapshotPlace& place, size_t quantizer,
+                                      const ExecutionContext& context) const {
+  static const OptimizerState no_optimizer;
+  static const ProbeState cold;
+  QuantizationOptions options = quantization_;
+  options.quantizers = {options.quantizers[quantizer]};
+  std::map<std::string, double> ignored;
+  return QuantizationMeasurement(session_, std::move(options))
+      .Measure({.place = place, .optimizer = no_optimizer, .state = cold}, ignored, context);
 }
 
 void SliceJob::Advance(absl::FunctionRef<bool()> /*stop*/, const JobCallbacks& callbacks,

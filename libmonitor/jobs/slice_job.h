@@ -1,7 +1,9 @@
 #ifndef PTQWATCH_JOBS_SLICE_JOB_H_
 #define PTQWATCH_JOBS_SLICE_JOB_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,15 +14,15 @@
 #include "base/reservation.h"
 #include "jobs/job.h"
 #include "jobs/job_tracker.h"
-#include "ptqwatch/quantizer.h"
+#include "probes/quantization_measurement.h"
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {
 
 struct SliceJobOptions {
-  std::string run_dir = {};                    ///< directory of the file; empty: no slices are made
-  std::vector<QuantizerSpec> quantizers = {};  ///< of the run
-  bool curvature = false;                      ///< whether the session has curvature batches
+  std::string run_dir = {};               ///< directory of the file; empty: no slices are made
+  QuantizationOptions quantization = {};  ///< of the run
+  bool curvature = false;                 ///< whether the session has curvature batches
 };
 
 /// Makes requested slices: keeps the weights of one snapshot, and at the next one measures the loss
@@ -47,9 +49,14 @@ class SliceJob final : public Job {
     SnapshotPlace place;
     int group_size = 0;
     std::vector<Replica::Override> quantized;
+    std::shared_ptr<Reservation> held;  // memory of the weights, if quantized here
   };
   absl::Status KeepWeights(int64_t step, const ExecutionContext& context);
-  absl::StatusOr<Second> TakeSecond(const SnapshotPlace& place, QuantizationResult& quantization);
+  absl::StatusOr<Second> TakeSecond(const SnapshotPlace& place, QuantizationResult& quantization,
+                                    const ExecutionContext& context);
+  // The weights of a quantizer that another rank measures.
+  QuantizationResult Quantize(const SnapshotPlace& place, size_t quantizer,
+                              const ExecutionContext& context) const;
   absl::StatusOr<std::string> Measure(const JobCallbacks& callbacks,
                                       const ExecutionContext& context);
   void Fail(const absl::Status& status, int64_t step, const JobCallbacks& callbacks);
@@ -58,6 +65,7 @@ class SliceJob final : public Job {
   ModelSession& session_;
   SliceTracker& tracker_;
   const std::string run_dir_;
+  const QuantizationOptions quantization_;
   std::vector<Replica::Override> previous_;
   std::optional<Reservation> held_;  // memory of previous_
   int64_t previous_step_ = 0;

@@ -7,14 +7,14 @@
 #include <string>
 #include <utility>
 
-#include "report/prediction_problem.h"
-
 namespace ptqwatch::internal {
 namespace {
 
+constexpr ProbeStatus kOther = ProbeStatus::kOtherRank;
+
 template <typename Record>
 bool IsElsewhere(const Record& record) {
-  return record.status == ProbeStatus::kOtherRank;
+  return record.status == kOther;
 }
 
 template <typename Record>
@@ -45,42 +45,6 @@ bool SameEntry(const QuantizationReport& one, const QuantizationReport& other) {
          one.symmetric == other.symmetric;
 }
 
-// The rank that measures curvature also measures it along the errors of the other ranks'
-// quantizers, and leaves the result in their entries.
-void TakePrediction(QuantizationReport& entry, QuantizationReport& part) {
-  if (entry.status != ProbeStatus::kOk || !part.predicted_delta_nats) return;
-  entry.predicted_delta_nats = part.predicted_delta_nats;
-  entry.curvature_batch_delta_nats = part.curvature_batch_delta_nats;
-  entry.curvature_batch_delta_stderr_nats = part.curvature_batch_delta_stderr_nats;
-  entry.gradient_term_nats = part.gradient_term_nats;
-  entry.curvature_term_nats = part.curvature_term_nats;
-  entry.curvature_along_error = part.curvature_along_error;
-  entry.top_eigenvector_alignment = part.top_eigenvector_alignment;
-  entry.loss_along = std::move(part.loss_along);
-  entry.beyond_quadratic_scale = part.beyond_quadratic_scale;
-  entry.critical_sharpness.reset();
-  for (size_t i = 0; i < part.layers.size(); ++i) {
-    const LayerQuantization& terms = part.layers[i];
-    const auto is_named = [&](const LayerQuantization& layer) { return layer.name == terms.name; };
-    const auto layer = i < entry.layers.size() && is_named(entry.layers[i])
-                           ? entry.layers.begin() + static_cast<std::ptrdiff_t>(i)
-                           : std::find_if(entry.layers.begin(), entry.layers.end(), is_named);
-    if (layer == entry.layers.end()) continue;
-    layer->gradient_term_nats = terms.gradient_term_nats;
-    layer->curvature_term_nats = terms.curvature_term_nats;
-  }
-  // It depends on the loss change too, which the other rank measured.
-  entry.prediction_detail = PredictionProblem(entry);
-}
-
-void TakeEntry(QuantizationReport& entry, QuantizationReport& part) {
-  if (IsElsewhere(entry)) {
-    std::swap(entry, part);
-    if (IsElsewhere(entry) && part.predicted_delta_nats) std::swap(entry, part);
-  }
-  if (IsElsewhere(part) && !IsElsewhere(entry)) TakePrediction(entry, part);
-}
-
 void TakeQuantization(std::vector<QuantizationReport>& merged,
                       std::vector<QuantizationReport>& part) {
   if (merged.empty()) return merged.swap(part);
@@ -89,7 +53,7 @@ void TakeQuantization(std::vector<QuantizationReport>& merged,
     const auto entry = i < merged.size() && is_same(merged[i])
                            ? merged.begin() + static_cast<std::ptrdiff_t>(i)
                            : std::find_if(merged.begin(), merged.end(), is_same);
-    if (entry != merged.end()) TakeEntry(*entry, part[i]);
+    if (entry != merged.end() && IsElsewhere(*entry)) std::swap(*entry, part[i]);
   }
 }
 
@@ -106,6 +70,59 @@ void TakeRecord(std::optional<Record>& merged, std::optional<Record>& part) {
   if (part && (!merged || IsElsewhere(*merged))) merged.swap(part);
 }
 
+// Whether `part` has better eigenvalues. All ranks that measure a part of curvature find them;
+// after the same snapshots they are equal.
+bool FoundBetter(const CurvatureReport& part, const CurvatureReport& merged) {
+  if (IsElsewhere(part) || IsElsewhere(merged)) return IsElsewhere(merged);
+  const bool found = part.status == ProbeStatus::kOk;
+  if (found != (merged.status == ProbeStatus::kOk)) return found;
+  return part.edge_of_stability_status != kOther && merged.edge_of_stability_status == kOther;
+}
+
+// The status of a part of curvature whose rank has failed at all of its share.
+void TakeFailure(const CurvatureReport& merged, const CurvatureReport& part,
+                 std::optional<ProbeStatus>& status, std::string& detail) {
+  if (status || part.status == merged.status) return;
+  status = part.status;
+  detail = part.status_detail;
+}
+
+void TakeTrace(CurvatureReport& merged, CurvatureReport& part) {
+  if (merged.trace_status != kOther || part.trace_status == kOther) return;
+  merged.trace = part.trace;
+  merged.trace_stderr = part.trace_stderr;
+  merged.trace_interval = part.trace_interval;
+  merged.trace_probes = part.trace_probes;
+  merged.trace_batch_stderr = part.trace_batch_stderr;
+  merged.weighted_trace = part.weighted_trace;
+  merged.weighted_trace_stderr = part.weighted_trace_stderr;
+  merged.layers = std::move(part.layers);
+  merged.trace_status = part.trace_status;
+  merged.trace_detail = std::move(part.trace_detail);
+  TakeFailure(merged, part, merged.trace_status, merged.trace_detail);
+}
+
+void TakeEdge(CurvatureReport& merged, CurvatureReport& part) {
+  if (merged.edge_of_stability_status != kOther || part.edge_of_stability_status == kOther) return;
+  merged.optimizer = part.optimizer;
+  merged.edge_of_stability_ratio = part.edge_of_stability_ratio;
+  merged.edge_of_stability_residual_ratio = part.edge_of_stability_residual_ratio;
+  merged.edge_of_stability_status = part.edge_of_stability_status;
+  merged.edge_of_stability_detail = std::move(part.edge_of_stability_detail);
+  TakeFailure(merged, part, merged.edge_of_stability_status, merged.edge_of_stability_detail);
+}
+
+void TakeCurvature(std::optional<CurvatureReport>& merged, std::optional<CurvatureReport>& part) {
+  if (!part) return;
+  if (!merged) return merged.swap(part);
+  const int64_t products = merged->hessian_products + part->hessian_products;
+  if (FoundBetter(*part, *merged)) merged.swap(part);
+  if (IsElsewhere(*part)) return;
+  TakeTrace(*merged, *part);
+  TakeEdge(*merged, *part);
+  merged->hessian_products = products;
+}
+
 void TakePlan(std::optional<Plan>& merged, const std::optional<Plan>& part) {
   if (!part) return;
   if (!merged) merged.emplace();
@@ -118,7 +135,7 @@ void TakePlan(std::optional<Plan>& merged, const std::optional<Plan>& part) {
 void Take(Report& merged, Report& part) {
   TakeProbe(merged, part);
   TakeQuantization(merged.quantization, part.quantization);
-  TakeRecord(merged.curvature, part.curvature);
+  TakeCurvature(merged.curvature, part.curvature);
   TakeList(merged.averaging, part.averaging);
   TakeList(merged.mixed_precision, part.mixed_precision);
   TakeRecord(merged.noise, part.noise);
@@ -127,19 +144,15 @@ void Take(Report& merged, Report& part) {
   for (const auto& [name, seconds] : part.cost) merged.cost[name] += seconds;
 }
 
-// A prediction without the measurement that it is about.
-void DropPrediction(QuantizationReport& entry) {
-  QuantizationReport bare;
-  bare.method = entry.method;
-  bare.bits = entry.bits;
-  bare.group_size = entry.group_size;
-  bare.symmetric = entry.symmetric;
-  bare.status = entry.status;
-  bare.status_detail = std::move(entry.status_detail);
-  bare.coverage_ratio = entry.coverage_ratio;
-  bare.format = std::move(entry.format);
-  bare.scale_rule = std::move(entry.scale_rule);
-  entry = std::move(bare);
+void DropElsewhere(CurvatureReport& curvature) {
+  if (curvature.trace_status == kOther) {
+    curvature.trace_status.reset();
+    curvature.trace_detail.clear();
+  }
+  if (curvature.edge_of_stability_status == kOther) {
+    curvature.edge_of_stability_status.reset();
+    curvature.edge_of_stability_detail.clear();
+  }
 }
 
 // Drops the parts that no rank had to measure, such as curvature at a snapshot at which it was not
@@ -148,6 +161,7 @@ void DropElsewhere(Report& merged) {
   std::erase_if(merged.averaging, IsElsewhere<AveragingReport>);
   std::erase_if(merged.mixed_precision, IsElsewhere<MixedPrecisionReport>);
   if (merged.curvature && IsElsewhere(*merged.curvature)) merged.curvature.reset();
+  if (merged.curvature) DropElsewhere(*merged.curvature);
   if (merged.noise && IsElsewhere(*merged.noise)) merged.noise.reset();
   if (merged.predicted_end && IsElsewhere(*merged.predicted_end)) merged.predicted_end.reset();
 }
@@ -157,9 +171,6 @@ void DropElsewhere(Report& merged) {
 Report MergeReports(std::vector<Report> parts, bool complete) {
   Report merged = std::move(parts.front());
   for (size_t i = 1; i < parts.size(); ++i) Take(merged, parts[i]);
-  for (QuantizationReport& entry : merged.quantization) {
-    if (IsElsewhere(entry)) DropPrediction(entry);
-  }
   if (complete) DropElsewhere(merged);
   merged.rank.reset();
   merged.sequence = 0;

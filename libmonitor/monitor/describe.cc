@@ -134,7 +134,7 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
                                    on_gpu ? kFree : kOption, *budgets.measuring);
   // Memory is reserved before use; parts that do not fit are left out. The quantized weights are
   // held beside curvature until it has measured along their errors.
-  const int64_t quantized = static_cast<int64_t>(sizeof(float)) * std::ssize(options.quantizers) *
+  const int64_t quantized = static_cast<int64_t>(sizeof(float)) * suite.share().OwnQuantizers() *
                             session.plan().covered_parameters;
   if (!on_gpu || options.max_bytes > 0) {
     memory.enough_bytes = std::max(measuring.bytes, measuring.bytes - most + lacking + quantized);

@@ -74,7 +74,8 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
 absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside) {
   ModelSession& session = core.suite->session();
   OptimizerStaging optimizer;
-  if (core.suite->curvature() != nullptr) {
+  const WorkShare& share = core.suite->share();
+  if (core.suite->curvature() != nullptr && share.Owns(share.edge)) {
     PTQWATCH_ASSIGN_OR_RETURN(
         optimizer, OptimizerStaging::Create(session.subject(), session.live(),
                                             core.suite->curvature()->scope(),

@@ -22,12 +22,14 @@ namespace ptqwatch::internal {
 namespace {
 
 // In addition to the vectors of searches and trace: the gradient, start vectors that it was added
-// to, a product, an error and the two gradients of a difference.
+// to, a product, the two gradients of a difference, and an error.
 constexpr int64_t kHeldVectors = 6;
+constexpr int64_t kErrorVectors = 1;  // of these
 // Vectors of a search that ends at the usual precision.
 constexpr int64_t kSearchVectors = 10;
 // Start vectors of the searches in two consecutive snapshots.
 constexpr int64_t kKeptVectors = 6;
+constexpr int64_t kEdgeVectors = 2;  // of these
 constexpr int64_t kTrialVectors = 8;
 // The optimizer's moments, in the slot and loaded; also left out if memory is short.
 constexpr int64_t kOptimizerVectors = 2;
@@ -36,8 +38,11 @@ constexpr int64_t kOptimizerVectors = 2;
 constexpr int64_t kGraphPasses = 8;
 // Create times a gradient only if it expects to need at most these seconds.
 constexpr double kLongestGradient = 2;
-// Gradients in the time of a measurement: about 35 products of 2.4 to 3.4 gradients each.
-constexpr double kGradientsAMeasurement = 100;
+// Gradients in the time of each part: about 35 products of 2.4 to 3.4 gradients each in all.
+constexpr double kSearchGradients = 30;
+constexpr double kTraceGradients = 30;
+constexpr double kEdgeGradients = 20;
+constexpr double kErrorsGradients = 20;  // of all quantizers
 
 void Fill(const HessianSpectrum& spectrum, CurvatureReport& curvature) {
   curvature.top_eigenvalue = spectrum.top[0].value;
@@ -123,7 +128,7 @@ class CurvatureProbe::Attempt {
     PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup_.MakeSurface(probe_.session_.replica()));
     Reservation reservation(context_.bytes);
     PTQWATCH_RETURN_IF_ERROR(
-        reservation.Take(kHeldVectors * surface->space().bytes(), "gradient and products"));
+        reservation.Take(probe_.HeldVectors() * surface->space().bytes(), "gradient and products"));
     // Subtracts the forward pass within a graph, because the session always reserves memory for it.
     const int64_t graphs = setup_.GraphBytesHeld() - probe_.session_.bytes().forward;
     PTQWATCH_RETURN_IF_ERROR(
@@ -139,7 +144,7 @@ class CurvatureProbe::Attempt {
       watch.Lap();
       PTQWATCH_RETURN_IF_ERROR(
           errors.Predict(*hessian, WarmStartFrom(vectors, "top.0").vector, context_));
-      report.hessian_products = hessian->products();
+      report.hessian_products += hessian->products();
       if (setup_.mode == HessianMode::kRetainedGraph) report.graph_bytes = setup_.graph_bytes;
     }
     // The operator and its graph are gone, so the weights may change.
@@ -173,22 +178,38 @@ class CurvatureProbe::Attempt {
                      SpectrumOptionsFrom(options, engine, space), context_));
     vectors = std::move(search.next);
     Fill(search.spectrum, report);
+    const bool has_edge = probe_.share_.Owns(probe_.share_.edge);
+    if (!has_edge) report.hessian_products = -hessian.products();  // the edge's rank counts them
     cost_seconds["curvature_eigenvalue"] = watch.Lap();
     Reservation krylov(context_.bytes);
     PTQWATCH_RETURN_IF_ERROR(
         krylov.Take(std::ssize(search.krylov.basis) * space.bytes(), "the vectors of the search"));
+    if (probe_.share_.Owns(probe_.share_.trace)) {
+      PTQWATCH_RETURN_IF_ERROR(MeasureTrace(hessian, search.krylov));
+    }
+    return has_edge ? MeasureEdge(hessian, std::move(search)) : absl::OkStatus();
+  }
 
+  absl::Status MeasureTrace(HessianOperator& hessian, const KrylovSpace& known) {
+    Stopwatch watch(context_.clock);
     const std::vector<double> mean_squares = setup_.MeanSquares(probe_.session_.replica());
-    PTQWATCH_ASSIGN_OR_RETURN(const HessianTrace trace,
-                              EstimateTrace(hessian, mean_squares, search.krylov,
-                                            HutchinsonOptionsFrom(options, engine), context_));
-    Fill(trace, space, mean_squares, report);
+    PTQWATCH_ASSIGN_OR_RETURN(
+        const HessianTrace trace,
+        EstimateTrace(hessian, mean_squares, known,
+                      HutchinsonOptionsFrom(probe_.options_, probe_.engine_), context_));
+    Fill(trace, hessian.space(), mean_squares, report);
     cost_seconds["curvature_trace"] = watch.Lap();
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureEdge(HessianOperator& hessian, SpectrumSearch search) {
+    Stopwatch watch(context_.clock);
     PTQWATCH_ASSIGN_OR_RETURN(
         EdgeOfStabilityResult edge,
-        MeasureEdgeOfStabilityStage(hessian, input_.optimizer, search.spectrum.top[0],
-                                    std::move(search.krylov), input_.state.vectors,
-                                    EigenpairOptionsFrom(options, engine, space), context_));
+        MeasureEdgeOfStabilityStage(
+            hessian, input_.optimizer, search.spectrum.top[0], std::move(search.krylov),
+            input_.state.vectors,
+            EigenpairOptionsFrom(probe_.options_, probe_.engine_, hessian.space()), context_));
     if (edge.optimizer) cost_seconds["curvature_edge_of_stability"] = watch.Lap();
     report.optimizer = edge.optimizer;
     report.edge_of_stability_ratio = edge.ratio;
@@ -206,10 +227,10 @@ class CurvatureProbe::Attempt {
 
 absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
     ModelSession& session, const CurvatureOptions& options, const CurvatureEngineOptions& engine,
-    const ExecutionContext& context) {
+    const ExecutionContext& context, WorkShare share) {
   PTQWATCH_ASSIGN_OR_RETURN(CurvatureTarget target, MakeCurvatureTarget(session, options));
   std::unique_ptr<CurvatureProbe> probe(
-      new CurvatureProbe(session, std::move(target), options, engine));
+      new CurvatureProbe(session, std::move(target), options, engine, std::move(share)));
   probe->sequences_ = CountSequences(session.curvature());
   const absl::Status tried = Guard([&] { return probe->Try(context); });
   if (tried.ok()) return probe;
@@ -226,7 +247,7 @@ absl::StatusOr<std::unique_ptr<CurvatureProbe>> CurvatureProbe::Create(
 absl::Status CurvatureProbe::Try(const ExecutionContext& context) {
   held_ = std::make_unique<Reservation>(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(
-      held_->Take(kKeptVectors * VectorBytes(), "the vectors kept between snapshots"));
+      held_->Take(KeptVectors() * VectorBytes(), "the vectors kept between snapshots"));
   Reservation trial(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(
       trial.Take(kTrialVectors * VectorBytes(), "trying products with the Hessian"));
@@ -239,6 +260,38 @@ absl::Status CurvatureProbe::Try(const ExecutionContext& context) {
 
 int64_t CurvatureProbe::VectorBytes() const {
   return SpaceOf(session_.replica(), target_.scope).bytes();
+}
+
+int64_t CurvatureProbe::KeptVectors() const {
+  return kKeptVectors - (share_.Owns(share_.edge) ? 0 : kEdgeVectors);
+}
+
+int64_t CurvatureProbe::HeldVectors() const {
+  return kHeldVectors - (OwnsErrors() ? 0 : kErrorVectors);
+}
+
+double CurvatureProbe::GradientsAMeasurement() const {
+  double gradients = kSearchGradients;
+  if (share_.Owns(share_.trace)) gradients += kTraceGradients;
+  if (share_.Owns(share_.edge)) gradients += kEdgeGradients;
+  if (share_.ranks == 1) return gradients + kErrorsGradients;
+  return gradients + kErrorsGradients * static_cast<double>(share_.OwnQuantizers()) /
+                         static_cast<double>(share_.quantizers.size());
+}
+
+CurvatureReport CurvatureProbe::Header() const {
+  CurvatureReport report;
+  report.scope = options_.scope;
+  report.parameters = target_.parameters;
+  if (!share_.Owns(share_.trace)) {
+    report.trace_status = ProbeStatus::kOtherRank;
+    report.trace_detail = OwnerDetail(share_.trace);
+  }
+  if (!share_.Owns(share_.edge)) {
+    report.edge_of_stability_status = ProbeStatus::kOtherRank;
+    report.edge_of_stability_detail = OwnerDetail(share_.edge);
+  }
+  return report;
 }
 
 int64_t CurvatureProbe::GraphBytes(int64_t sequences) const {
@@ -289,8 +342,8 @@ absl::Status CurvatureProbe::TimeGradients(const ExecutionContext& context) {
           std::clamp<int64_t>(few_bytes - static_cast<int64_t>(each * few_sequences), 0, few_bytes);
     }
   }
-  sequence_seconds_ *= kGradientsAMeasurement;
-  fixed_seconds_ *= kGradientsAMeasurement;
+  sequence_seconds_ *= GradientsAMeasurement();
+  fixed_seconds_ *= GradientsAMeasurement();
   return absl::OkStatus();
 }
 
@@ -306,9 +359,7 @@ absl::Status CurvatureProbe::SetUp(int64_t sequences, const ExecutionContext& co
 }
 
 ProbeResult CurvatureProbe::NotMeasured(ProbeStatus status, std::string detail) const {
-  CurvatureResult result;
-  result.report.scope = options_.scope;
-  result.report.parameters = target_.parameters;
+  CurvatureResult result{.report = Header()};
   result.report.status = status;
   result.report.status_detail = detail;
   ProbeResult measured;
@@ -339,8 +390,7 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
   std::map<std::string, double> cost_seconds;
   while (true) {
     Attempt attempt(*this, input, context);
-    attempt.report.scope = options_.scope;
-    attempt.report.parameters = target_.parameters;
+    attempt.report = Header();
     attempt.report.mode = setup_.mode;
     const absl::Status status = Guard([&] { return attempt.Run(); });
     for (const auto& [part, seconds] : attempt.cost_seconds) cost_seconds[part] = seconds;
@@ -375,10 +425,11 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
 }
 
 ProbeNeeds CurvatureProbe::Needs(int64_t available) const {
-  const int64_t vectors = kHeldVectors + kSearchVectors + kKeptVectors;
+  const int64_t vectors = HeldVectors() + kSearchVectors + KeptVectors();
   if (!disabled().empty()) {
+    const int64_t moments = share_.Owns(share_.edge) ? kOptimizerVectors : 0;
     const int64_t wanted =
-        (vectors + kOptimizerVectors) * VectorBytes() + kGraphPasses * session_.bytes().forward;
+        (vectors + moments) * VectorBytes() + kGraphPasses * session_.bytes().forward;
     return {.text = StrCat("curvature: off, ", disabled(), "\n"),
             .lacking_bytes = short_of_memory_ ? wanted : 0};
   }

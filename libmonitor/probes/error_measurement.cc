@@ -1,5 +1,6 @@
 #include "probes/error_measurement.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -66,6 +67,10 @@ absl::StatusOr<LossAlong> ErrorMeasurement::Compare(double scale, const Units& f
 }
 
 absl::Status ErrorMeasurement::Measure(const ExecutionContext& context) {
+  if (std::none_of(found_.begin(), found_.end(),
+                   [](const Found& found) { return found.direction.has_value(); })) {
+    return absl::OkStatus();
+  }
   PTQWATCH_ASSIGN_OR_RETURN(const Units full, Evaluate(context));
   for (size_t i = 0; i < quantized_.size(); ++i) {
     Found& found = found_[i];

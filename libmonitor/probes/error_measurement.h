@@ -32,7 +32,8 @@ class ErrorMeasurement {
   absl::Status Predict(HessianOperator& hessian, const Vector& top,
                        const ExecutionContext& context);
 
-  /// One mean loss for W, and one per quantizer and scale. Skips losses that are not finite.
+  /// One mean loss for W, and one per quantizer and scale, for the quantizers that Predict found.
+  /// Skips losses that are not finite.
   absl::Status Measure(const ExecutionContext& context);
 
   /// The results in the order of the quantizers; nullopt for a quantizer without weights in the

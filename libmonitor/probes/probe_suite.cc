@@ -59,22 +59,21 @@ std::vector<MakeProbe> AllProbes() {
         QuantizationOptions options = QuantizationOptionsOf(parts.options);
         options.owners = parts.share.quantizers;
         options.rank = parts.share.rank;
-        options.weights_of_others =
-            parts.options.curvature.enabled && parts.share.Owns(parts.share.curvature);
         return QuantizationProbe::Create(parts.session, options);
       },
       [](const ProbeParts& parts) -> Made {
         if (!parts.options.curvature.enabled) return nullptr;
-        const int64_t owner = parts.share.curvature;
-        if (!parts.share.Owns(owner)) return CurvatureOfOther(owner, parts.options.curvature);
+        if (!parts.share.OwnsCurvature()) {
+          return CurvatureOfOther(parts.share.edge, parts.options.curvature);
+        }
         ExecutionContext context = parts.context;
         context.seeds = SeedSource(parts.options.seed);
-        return CurvatureProbe::Create(parts.session, parts.options.curvature, parts.engine,
-                                      context);
+        return CurvatureProbe::Create(parts.session, parts.options.curvature, parts.engine, context,
+                                      parts.share);
       },
       [](const ProbeParts& parts) -> Made {
         if (!parts.options.curvature.enabled || !parts.options.mixed_precision) return nullptr;
-        const int64_t owner = parts.share.curvature;
+        const int64_t owner = parts.share.mixed_precision;
         if (!parts.share.Owns(owner)) return MixedPrecisionOfOther(owner, parts.options);
         return MixedPrecisionProbe::Create(parts.session, parts.options.quantizers,
                                            ComparisonOptionsOf(parts.options));
@@ -90,11 +89,10 @@ std::vector<MakeProbe> AllProbes() {
         if (!parts.options.averaging.enabled || !parts.options.averaging.merges) return nullptr;
         // On other ranks, the averages' probe stands for the merges too.
         if (!parts.share.Owns(parts.share.averaging)) return nullptr;
-        const auto own = std::count(parts.share.quantizers.begin(), parts.share.quantizers.end(),
-                                    parts.share.rank);
         return std::make_unique<MergeProbe>(
             parts.session, parts.options.averaging, QuantizationOptionsOf(parts.options),
-            parts.quantization_cost, static_cast<size_t>(own), parts.recent);
+            parts.quantization_cost, static_cast<size_t>(parts.share.OwnQuantizers()),
+            parts.recent);
       },
       [](const ProbeParts& parts) -> Made {
         if (parts.options.noise_relative_norm == 0) return nullptr;

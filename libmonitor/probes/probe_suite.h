@@ -101,7 +101,7 @@ class ProbeSuite {
   const std::vector<std::unique_ptr<Probe>>& probes() const { return probes_; }
   const QuantizationProbe& quantization() const { return *quantization_; }
   const WorkShare& share() const { return share_; }
-  /// Null if curvature is switched off or another rank measures it.
+  /// Null if curvature is switched off or other ranks measure all of it.
   CurvatureProbe* curvature() const { return curvature_; }
   /// Most merges at a snapshot; 0 if they are switched off.
   int64_t most_merges() const { return merges_ != nullptr ? merges_->most() : 0; }

@@ -25,7 +25,7 @@ std::vector<Batch> FirstOf(const std::vector<Batch>& batches, int64_t count) {
 std::vector<size_t> QuantizersHere(const QuantizationOptions& options) {
   std::vector<size_t> here;
   for (size_t i = 0; i < options.quantizers.size(); ++i) {
-    if (options.weights_of_others || options.Owns(i)) here.push_back(i);
+    if (options.Owns(i)) here.push_back(i);
   }
   return here;
 }
@@ -41,14 +41,6 @@ std::vector<LayerSpecs> SpecsOfLayers(const QuantizationOptions& options,
     }
   }
   return all;
-}
-
-// Leaves the rows of a quantizer that another rank measures without its numbers; those of curvature
-// along its error are added to them.
-void KeepNamesOfLayers(const QuantizationReport& quantized, QuantizationReport& report) {
-  for (const LayerQuantization& layer : quantized.layers) {
-    report.layers.emplace_back().name = layer.name;
-  }
 }
 
 BackendNeeds NeedsOf(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
@@ -138,7 +130,7 @@ QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t ava
   for (const std::vector<int>& pass : plan.Passes(portion.gram_bytes)) {
     grams = std::max(grams, plan.GramBytesOf(pass));
   }
-  portion.bytes = fixed() - working + peak + grams;
+  portion.bytes = specs_.empty() ? 0 : fixed() - working + peak + grams;
   return portion;
 }
 
@@ -169,24 +161,18 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   cost_seconds["probe_loss"] = watch.Lap();
   if (status.ok()) {
     const Portion portion = PortionFor(context.bytes->remaining());
-    std::vector<size_t> places;
-    for (size_t i = 0; i < quantizers_.size(); ++i) {
-      if (input.keep_quantized || options_.Owns(quantizers_[i])) places.push_back(i);
-    }
-    for (size_t first = 0; first < places.size(); first += portion.quantizers) {
-      const auto begin = places.begin() + static_cast<std::ptrdiff_t>(first);
-      const size_t count = std::min(portion.quantizers, places.size() - first);
-      MeasurePart({.places = {begin, begin + static_cast<std::ptrdiff_t>(count)},
+    for (size_t first = 0; first < specs_.size(); first += portion.quantizers) {
+      const size_t count = std::min(portion.quantizers, specs_.size() - first);
+      MeasurePart({.first = first,
+                   .count = count,
                    .gram_bytes = portion.gram_bytes,
-                   .whole = count == places.size(),
+                   .whole = count == specs_.size(),
                    .batches = batches},
                   input, comparison, result, cost_seconds, context);
     }
     comparison.SumUp(result);
   } else {
-    for (size_t i = 0; i < result.quantizers.size(); ++i) {
-      if (options_.Owns(i)) SetStatus(status, result.quantizers[i]);
-    }
+    for (const size_t quantizer : quantizers_) SetStatus(status, result.quantizers[quantizer]);
   }
   return result;
 }
@@ -196,8 +182,8 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
                                           std::map<std::string, double>& cost_seconds,
                                           const ExecutionContext& context) const {
   Stopwatch watch(context.clock);
-  std::vector<LayerSpecs> specs;
-  for (const size_t place : part.places) specs.push_back(specs_[place]);
+  const auto begin = specs_.begin() + static_cast<std::ptrdiff_t>(part.first);
+  const std::vector<LayerSpecs> specs(begin, begin + static_cast<std::ptrdiff_t>(part.count));
   QuantizedLayers layers(session_.plan(), specs);
   QuantizationRun run;
   run.quantizers.resize(specs.size());
@@ -222,33 +208,25 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
   watch.Lap();
   // Later quantizers need the memory more than curvature along these errors does.
   const bool keep = input.keep_quantized && part.whole;
-  for (size_t i = 0; i < part.places.size(); ++i) {
+  for (size_t i = 0; i < part.count; ++i) {
     input.poll();
-    const size_t quantizer = quantizers_[part.places[i]];
-    const bool own = options_.Owns(quantizer);
+    const size_t quantizer = quantizers_[part.first + i];
     QuantizationReport& report = result.quantizers[quantizer];
-    QuantizationReport of_other;
     absl::Status outcome = fits.ok() ? run.quantizers[i].status : fits;
     if (outcome.ok()) {
-      auto weights =
-          layers.Take(i, session_.replica().table().parameters(), own ? report : of_other);
+      auto weights = layers.Take(i, session_.replica().table().parameters(), report);
       outcome = weights.status();
-      if (weights.ok() && own) {
+      if (weights.ok()) {
         const size_t exactly = quantizer < part.batches.size() ? part.batches[quantizer] : 0;
         outcome = comparison.Compare(*weights, report, context, exactly);
         result.quantized[quantizer] = comparison.TakeQuantized();
       }
       if (outcome.ok() && keep) result.weights[quantizer] = *std::move(weights);
     }
-    if (own) {
-      SetStatus(outcome, report);
-      if (outcome.ok() && input.keep_quantized && !keep) {
-        report.status_detail =
-            StrCat("no curvature along its error: weights of ", quantizers_.size(),
-                   " quantizers do not fit within max_bytes");
-      }
-    } else if (outcome.ok() && keep) {
-      KeepNamesOfLayers(of_other, report);
+    SetStatus(outcome, report);
+    if (outcome.ok() && input.keep_quantized && !keep) {
+      report.status_detail = StrCat("no curvature along its error: weights of ", quantizers_.size(),
+                                    " quantizers do not fit within max_bytes");
     }
     cost_seconds[ShortName(KeyOf(report))] += run.quantizers[i].seconds + watch.Lap();
   }

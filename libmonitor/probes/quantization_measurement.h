@@ -27,9 +27,6 @@ struct QuantizationOptions {
   /// The rank that measures each quantizer, and this rank; empty: all are measured here.
   std::vector<int64_t> owners = {};
   int64_t rank = 0;
-  /// Quantizes for the other ranks too, if later probes use the weights
-  /// (ProbeInput::keep_quantized).
-  bool weights_of_others = false;
 
   bool Owns(size_t quantizer) const { return owners.empty() || owners[quantizer] == rank; }
 };
@@ -56,7 +53,7 @@ class QuantizationMeasurement {
   /// Bytes of one quantizer's weights.
   int64_t WeightBytes() const { return 4 * session_.plan().covered_parameters; }
   ModelQuantizer Quantizer(const std::vector<Batch>& calibration, int64_t gram_bytes) const;
-  /// The quantizers that this rank works on, as indices of options().quantizers.
+  /// The quantizers that this rank measures, as indices of options().quantizers.
   const std::vector<size_t>& quantizers() const { return quantizers_; }
   /// The specs of each of these, one per layer of the plan.
   const std::vector<LayerSpecs>& specs() const { return specs_; }
@@ -72,9 +69,10 @@ class QuantizationMeasurement {
                              const std::vector<size_t>& batches = {}) const;
 
  private:
-  // A part of the quantizers, as indices of quantizers_. `whole`: it is all that are measured now.
+  // A part of the quantizers, as indices of quantizers_. `whole`: it is all of them.
   struct Part {
-    std::vector<size_t> places;
+    size_t first = 0;
+    size_t count = 0;
     int64_t gram_bytes = 0;
     bool whole = true;
     std::vector<size_t> batches;  // for each quantizer

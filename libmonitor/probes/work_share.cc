@@ -17,8 +17,14 @@ namespace {
 
 // Multiply-adds of one core in a second, in products of matrices.
 constexpr double kProductRate = 1.5e10;
-// A curvature measurement costs about 100 gradients; in forward passes:
-constexpr double kCurvaturePasses = 300;
+// The parts of curvature, in forward passes over its batches: a gradient and the products of a
+// search for one eigenvalue, those of the edge of stability and of the trace, and for each
+// quantizer a product and the losses along its error.
+constexpr double kGradientPasses = 3;
+constexpr double kSearchPasses = 42;
+constexpr double kEdgePasses = 30;
+constexpr double kTracePasses = 54;
+constexpr double kErrorPasses = 10;
 // The most mixtures that are tried, in forward passes.
 constexpr double kMixturePasses = 3;
 
@@ -36,9 +42,10 @@ double RowsOf(const std::vector<Batch>& batches) {
 
 // Fixed estimates of the seconds of each part.
 struct WorkSeconds {
-  double probe = 0;        // one pass over the probe batches
-  double calibration = 0;  // the Gram matrices
-  double curvature = 0;
+  double probe = 0;              // one pass over the probe batches
+  double calibration = 0;        // the Gram matrices
+  double curvature = 0;          // one pass over the curvature batches
+  double search = 0;             // the eigenvectors
   std::vector<double> quantize;  // each quantizer, without calibration
 };
 
@@ -51,7 +58,10 @@ WorkSeconds EstimateWork(const ModelSession& session, const MonitorOptions& opti
   const double rows = RowsOf(session.calibration());
   seconds.calibration =
       a_row * rows + CountLayerCosts(plan, {}, static_cast<int64_t>(rows)).gram_batch;
-  seconds.curvature = kCurvaturePasses * a_row * RowsOf(session.curvature());
+  seconds.curvature = a_row * RowsOf(session.curvature());
+  const int eigenvalues =
+      options.curvature.top_eigenvalues + (options.curvature.bottom_eigenvalue ? 1 : 0);
+  seconds.search = (kGradientPasses + kSearchPasses * eigenvalues) * seconds.curvature;
   seconds.quantize = CountQuantizeSeconds(plan, options.quantizers, options.overrides);
   return seconds;
 }
@@ -59,7 +69,7 @@ WorkSeconds EstimateWork(const ModelSession& session, const MonitorOptions& opti
 }  // namespace
 
 std::vector<int64_t> DealWork(absl::Span<const WorkItem> items, double calibration_seconds,
-                              int64_t ranks) {
+                              int64_t ranks, double search_seconds) {
   std::vector<size_t> order(items.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -68,11 +78,14 @@ std::vector<int64_t> DealWork(absl::Span<const WorkItem> items, double calibrati
   const size_t used = std::min(static_cast<size_t>(ranks), std::max<size_t>(1, items.size()));
   std::vector<double> load(used, 0);
   std::vector<bool> calibrates(used, false);
+  std::vector<bool> searches(used, false);
   std::vector<int64_t> owners(items.size(), 0);
   for (const size_t item : order) {
     const auto after = [&](size_t rank) {
       const bool calibration = items[item].calibrates && !calibrates[rank];
-      return load[rank] + items[item].seconds + (calibration ? calibration_seconds : 0);
+      const bool search = items[item].searches && !searches[rank];
+      return load[rank] + items[item].seconds + (calibration ? calibration_seconds : 0) +
+             (search ? search_seconds : 0);
     };
     size_t best = 0;
     for (size_t rank = 1; rank < used; ++rank) {
@@ -80,6 +93,7 @@ std::vector<int64_t> DealWork(absl::Span<const WorkItem> items, double calibrati
     }
     load[best] = after(best);
     calibrates[best] = calibrates[best] || items[item].calibrates;
+    searches[best] = searches[best] || items[item].searches;
     owners[item] = static_cast<int64_t>(best);
   }
   return owners;
@@ -93,25 +107,34 @@ WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options
   const WorkSeconds seconds = EstimateWork(session, options);
   const size_t count = options.quantizers.size();
   const size_t finest = FinestQuantizer(options.quantizers);
-  // Places in `items` of curvature, each quantizer and averaging.
+  const bool curvature = options.curvature.enabled;
+  // Places in `items` of the trace, the edge of stability, each quantizer and averaging.
   std::vector<WorkItem> items;
-  std::optional<size_t> curvature;
+  std::optional<size_t> trace, edge;
   std::vector<std::optional<size_t>> places(count);
   const auto add = [&](WorkItem item) {
     items.push_back(item);
     return items.size() - 1;
   };
-  if (options.curvature.enabled) {
-    WorkItem item{.seconds = seconds.curvature, .calibrates = true};
-    for (const double one : seconds.quantize) item.seconds += one;
-    const std::optional<BitPair> pair =
-        options.mixed_precision ? ChooseBitPair(options.quantizers) : std::nullopt;
-    if (pair) item.seconds += (2 + kMixturePasses) * seconds.probe;
-    curvature = add(item);
-    if (pair) places[pair->low] = places[pair->raised] = curvature;
+  const auto quantizer = [&](size_t i) {
+    return WorkItem{.seconds = seconds.quantize[i] + seconds.probe +
+                               (curvature ? kErrorPasses * seconds.curvature : 0),
+                    .calibrates = true,
+                    .searches = curvature};
+  };
+  if (curvature) {
+    trace = add({.seconds = kTracePasses * seconds.curvature, .searches = true});
+    edge = add({.seconds = kEdgePasses * seconds.curvature, .searches = true});
+  }
+  const std::optional<BitPair> pair =
+      curvature && options.mixed_precision ? ChooseBitPair(options.quantizers) : std::nullopt;
+  if (pair) {
+    WorkItem item = quantizer(pair->low);
+    item.seconds += quantizer(pair->raised).seconds + kMixturePasses * seconds.probe;
+    places[pair->low] = places[pair->raised] = add(item);
   }
   for (size_t i = 0; i < count; ++i) {
-    if (!places[i]) places[i] = add({seconds.quantize[i] + seconds.probe, true});
+    if (!places[i]) places[i] = add(quantizer(i));
   }
   if (options.noise_relative_norm > 0) items[*places[finest]].seconds += seconds.probe;
   std::optional<size_t> averaging;
@@ -127,12 +150,15 @@ WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options
     averaging = add({averages * one, /*calibrates=*/true});
   }
 
-  const std::vector<int64_t> owners = DealWork(items, seconds.calibration, share.ranks);
+  const std::vector<int64_t> owners =
+      DealWork(items, seconds.calibration, share.ranks, seconds.search);
   for (size_t i = 0; i < count; ++i) share.quantizers[i] = owners[*places[i]];
   share.noise = share.quantizers[finest];
+  share.mixed_precision = pair ? share.quantizers[pair->low] : 0;
   share.averaging = averaging ? owners[*averaging] : 0;
-  // Cooldowns need no curvature, but measure it if there is some.
-  share.curvature = curvature ? owners[*curvature] : share.quantizers.front();
+  share.edge = edge ? owners[*edge] : 0;
+  // Cooldowns need no curvature, but measure the trace if there is some.
+  share.trace = trace ? owners[*trace] : share.quantizers.front();
   return share;
 }
 
@@ -142,7 +168,10 @@ std::string WorkShare::Describe(const MonitorOptions& options) const {
   for (size_t i = 0; i < quantizers.size(); ++i) {
     parts[quantizers[i]].push_back(ShortName(KeyOf(options.quantizers[i])));
   }
-  if (options.curvature.enabled) parts[curvature].push_back("curvature");
+  if (options.curvature.enabled) {
+    parts[trace].push_back("trace");
+    parts[edge].push_back("edge of stability");
+  }
   if (options.averaging.enabled) parts[averaging].push_back("averages");
   if (options.noise_relative_norm > 0) parts[noise].push_back("noise");
   std::string text = StrCat("rank ", rank, " of ", ranks, ", which share the measurements:\n");

@@ -140,6 +140,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("trace_batch_stderr", record.trace_batch_stderr);
   visit("weighted_trace", record.weighted_trace);
   visit("weighted_trace_stderr", record.weighted_trace_stderr);
+  visit("trace_status", record.trace_status);
+  visit("trace_detail", record.trace_detail);
   visit("step_check_ratio", record.step_check_ratio);
   visit("hessian_products", record.hessian_products);
   visit("graph_bytes", record.graph_bytes);
@@ -147,6 +149,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("edge_of_stability_ratio", record.edge_of_stability_ratio);
   visit("edge_of_stability_residual_ratio", record.edge_of_stability_residual_ratio);
   visit("edge_of_stability_detail", record.edge_of_stability_detail);
+  visit("edge_of_stability_status", record.edge_of_stability_status);
   visit("layers", record.layers);
 }
 

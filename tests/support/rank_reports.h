@@ -41,6 +41,9 @@ inline Report WholeReport(int64_t step) {
     entry.prediction_detail = internal::PredictionProblem(entry);
   }
   report.ranks.reset();
+  report.curvature->trace_status.reset();
+  report.curvature->trace_detail.clear();
+  report.curvature->edge_of_stability_status.reset();
   report.parameter_digests.clear();
   report.predicted_end.reset();
   report.tasks.clear();
@@ -51,35 +54,25 @@ inline std::string OwnerDetail(int64_t rank) {
   return "rank " + std::to_string(rank) + " measures it";
 }
 
-// What the curvature's rank knows of an error that another rank measures, and that rank does not.
-inline void SplitPrediction(bool with_curvature, QuantizationReport& entry) {
-  QuantizationReport part = entry;
-  for (LayerQuantization& layer : part.layers) {
-    LayerQuantization bare;
-    bare.name = layer.name;
-    bare.gradient_term_nats = layer.gradient_term_nats;
-    bare.curvature_term_nats = layer.curvature_term_nats;
-    layer = bare;
+// Leaves the rank's own parts of curvature, with `own_quantizers` of `quantizers`. All ranks that
+// have one have found the eigenvalues.
+inline void SplitCurvature(bool edge, bool trace, int64_t own_quantizers, int64_t quantizers,
+                           CurvatureReport& curvature) {
+  const int64_t for_trace = curvature.trace_probes;
+  const int64_t for_edge = curvature.hessian_products - for_trace - quantizers;
+  curvature.hessian_products = own_quantizers + (trace ? for_trace : 0) + (edge ? for_edge : 0);
+  if (!trace) {
+    curvature.trace = curvature.trace_stderr = curvature.trace_interval = std::nullopt;
+    curvature.trace_batch_stderr = std::nullopt;
+    curvature.weighted_trace = curvature.weighted_trace_stderr = std::nullopt;
+    curvature.trace_probes = 0;
+    curvature.layers.clear();
   }
-  if (with_curvature) {
-    part.loss_nats = part.delta_nats = part.delta_stderr_nats = std::nullopt;
-    part.error_ratio = part.error_ratio_stderr = part.displacement_norm = std::nullopt;
-    part.accuracy_ratio = part.accuracy_degradation_ratio = std::nullopt;
-    part.accuracy_degradation_stderr = std::nullopt;
-    part.prediction_detail.clear();
-    part.tasks.clear();
-    part.probe_tokens = 0;
-    entry = std::move(part);
-    return;
-  }
-  entry.predicted_delta_nats = entry.curvature_batch_delta_nats = std::nullopt;
-  entry.curvature_batch_delta_stderr_nats = entry.gradient_term_nats = std::nullopt;
-  entry.curvature_term_nats = entry.curvature_along_error = std::nullopt;
-  entry.top_eigenvector_alignment = entry.beyond_quadratic_scale = std::nullopt;
-  entry.loss_along.clear();
-  entry.prediction_detail.clear();
-  for (LayerQuantization& layer : entry.layers) {
-    layer.gradient_term_nats = layer.curvature_term_nats = std::nullopt;
+  if (!edge) {
+    curvature.optimizer.reset();
+    curvature.edge_of_stability_ratio = std::nullopt;
+    curvature.edge_of_stability_residual_ratio = std::nullopt;
+    curvature.edge_of_stability_detail.clear();
   }
 }
 
@@ -87,26 +80,42 @@ inline void SplitPrediction(bool with_curvature, QuantizationReport& entry) {
 inline Report ShareOf(Report report, int64_t rank, int64_t ranks) {
   int64_t item = 0;
   const auto owner = [&] { return item++ % ranks; };
-  const int64_t curvature = static_cast<int64_t>(report.quantization.size()) % ranks;
+  const auto quantizers = static_cast<int64_t>(report.quantization.size());
+  int64_t own_quantizers = 0;
   for (QuantizationReport& entry : report.quantization) {
     const int64_t own = owner();
-    if (own == rank && own != curvature) SplitPrediction(/*with_curvature=*/false, entry);
-    if (own == rank) continue;
-    if (rank == curvature) {
-      SplitPrediction(/*with_curvature=*/true, entry);
-    } else {
-      QuantizationReport bare;
-      bare.method = entry.method;
-      bare.bits = entry.bits;
-      bare.group_size = entry.group_size;
-      bare.symmetric = entry.symmetric;
-      bare.coverage_ratio = entry.coverage_ratio;
-      bare.format = entry.format;
-      bare.scale_rule = entry.scale_rule;
-      entry = bare;
+    if (own == rank) {
+      ++own_quantizers;
+      continue;
     }
+    QuantizationReport bare;
+    bare.method = entry.method;
+    bare.bits = entry.bits;
+    bare.group_size = entry.group_size;
+    bare.symmetric = entry.symmetric;
+    bare.coverage_ratio = entry.coverage_ratio;
+    bare.format = entry.format;
+    bare.scale_rule = entry.scale_rule;
+    entry = bare;
     entry.status = ProbeStatus::kOtherRank;
     entry.status_detail = OwnerDetail(own);
+  }
+  const int64_t edge = owner();
+  const int64_t trace = owner();
+  const bool curvature = rank == edge || rank == trace || own_quantizers > 0;
+  if (curvature) {
+    SplitCurvature(rank == edge, rank == trace, own_quantizers, quantizers, *report.curvature);
+    if (rank != trace) {
+      report.curvature->trace_status = ProbeStatus::kOtherRank;
+      report.curvature->trace_detail = OwnerDetail(trace);
+    }
+    if (rank != edge) {
+      report.curvature->edge_of_stability_status = ProbeStatus::kOtherRank;
+      report.curvature->edge_of_stability_detail = OwnerDetail(edge);
+    }
+  } else {
+    report.curvature.emplace().status = ProbeStatus::kOtherRank;
+    report.curvature->status_detail = OwnerDetail(edge);
   }
   const auto leave = [&](auto bare, auto& record) {
     const int64_t own = owner();
@@ -115,11 +124,10 @@ inline Report ShareOf(Report report, int64_t rank, int64_t ranks) {
     record.status = ProbeStatus::kOtherRank;
     record.status_detail = OwnerDetail(own);
   };
-  leave(CurvatureReport{}, *report.curvature);
   leave(AveragingReport{}, report.averaging.front());
   leave(MixedPrecisionReport{}, report.mixed_precision.front());
   leave(NoiseReport{}, *report.noise);
-  if (rank != curvature) report.plan->curvature_sequences = 0;
+  if (!curvature) report.plan->curvature_sequences = 0;
   if (rank != 0) {
     report.cost.clear();
     report.probe_tokens /= 2;  // sure enough earlier

@@ -102,6 +102,8 @@ inline CurvatureReport SampleCurvature() {
   curvature.trace_batch_stderr = 20.5;
   curvature.weighted_trace = 10.2;
   curvature.weighted_trace_stderr = 0.4;
+  curvature.trace_status = ProbeStatus::kOk;
+  curvature.trace_detail = "slowly";
   curvature.step_check_ratio = 1e-4;
   curvature.hessian_products = 23;
   curvature.graph_bytes = 123456;
@@ -109,6 +111,7 @@ inline CurvatureReport SampleCurvature() {
   curvature.edge_of_stability_ratio = 0.83;
   curvature.edge_of_stability_residual_ratio = 0.011;
   curvature.edge_of_stability_detail = "the second moment of 'w' is negative or not finite";
+  curvature.edge_of_stability_status = ProbeStatus::kOk;
   curvature.layers = {{"blocks.0.weight", 12288, 200.25, 9.5, 0.021},
                       {"blocks.1.weight", 12288, 168.25, 8.5, 0.033}};
   return curvature;

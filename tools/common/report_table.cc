@@ -121,15 +121,17 @@ std::string TopEigenvalueCell(const CurvatureReport& curvature) {
 }
 
 std::string TraceCell(const CurvatureReport& curvature, bool utf8) {
-  if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.trace)) {
-    return std::string(Missing(curvature.trace, curvature.status));
+  const ProbeStatus status = curvature.trace_status.value_or(curvature.status);
+  if (status != ProbeStatus::kOk || !HasNumber(curvature.trace)) {
+    return std::string(Missing(curvature.trace, status));
   }
   return EstimateText(*curvature.trace, curvature.trace_stderr, utf8);
 }
 
 std::string EdgeCell(const CurvatureReport& curvature) {
-  if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.edge_of_stability_ratio)) {
-    return std::string(Missing(curvature.edge_of_stability_ratio, curvature.status));
+  const ProbeStatus status = curvature.edge_of_stability_status.value_or(curvature.status);
+  if (status != ProbeStatus::kOk || !HasNumber(curvature.edge_of_stability_ratio)) {
+    return std::string(Missing(curvature.edge_of_stability_ratio, status));
   }
   const bool unsure = curvature.edge_of_stability_residual_ratio.value_or(0) >= kMinUnsure;
   return StrCat(unsure ? "~" : "", NumberText(*curvature.edge_of_stability_ratio, 2));

@@ -25,7 +25,8 @@ std::vector<size_t> QuantizerOrder(const std::vector<QuantizationReport>& quanti
 
 /// "11.89±0.59%", or MissingCell.
 std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8);
-/// Text for a missing measurement: "failed", "inf/nan", "timeout", "stopped", "off", or "-".
+/// Text for a missing measurement: "failed", "inf/nan", "timeout", "stopped", "off",
+/// "other", or "-".
 std::string_view MissingCell(ProbeStatus status);
 /// Starts with "~" if the residual is 10 % or more.
 std::string TopEigenvalueCell(const CurvatureReport& curvature);

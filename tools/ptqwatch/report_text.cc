@@ -41,6 +41,9 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
     text += StrCat("residual ", NumberText(*residual, 2), ")");
   }
   text += StrCat(", trace ", TraceCell(curvature, utf8));
+  if (!curvature.trace && !curvature.trace_detail.empty()) {
+    text += StrCat(" (", Printable(curvature.trace_detail), ")");
+  }
   if (curvature.edge_of_stability_ratio) {
     text += StrCat(", edge of stability ", EdgeCell(curvature), " (", ToString(curvature.optimizer),
                    ")");

@@ -265,7 +265,8 @@ struct EigenvalueReport {
 };
 
 /// The Hessian H of the mean loss on the curvature batch, with respect to the parameters in scope,
-/// at the snapshot's full-precision weights. Units are nats per squared unit of weight.
+/// at the snapshot's full-precision weights. Units are nats per squared unit of weight. Each rank
+/// that measures a part of it has found the eigenvalues, which all parts need.
 struct CurvatureReport {
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
@@ -303,8 +304,13 @@ struct CurvatureReport {
   /// are rescaled, and it follows quantization error across runs.
   std::optional<double> weighted_trace;
   std::optional<double> weighted_trace_stderr;
+  /// Of ranks: how the measurement of the trace ended if not as `status`, and why.
+  std::optional<ProbeStatus> trace_status;
+  std::string trace_detail;
   /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
   std::optional<double> step_check_ratio;
+  /// For the numbers of this report. Of ranks, the one that measures the edge of stability counts
+  /// those of the search for eigenvalues.
   int64_t hessian_products = 0;
   std::optional<int64_t> graph_bytes;      ///< memory of the gradient graphs, if they were retained
   std::optional<OptimizerKind> optimizer;  ///< absent if the trainer passes none
@@ -316,6 +322,8 @@ struct CurvatureReport {
   /// ||Mv - ratio v|| / |ratio|, where the ratio is an eigenvalue of the matrix M.
   std::optional<double> edge_of_stability_residual_ratio;
   std::string edge_of_stability_detail;  ///< why the ratio is missing
+  /// Of ranks, as `trace_status`.
+  std::optional<ProbeStatus> edge_of_stability_status;
   std::vector<LayerCurvature> layers;
   friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
 };

@@ -45,21 +45,65 @@ TEST(MergeReports, NamesTheRankThatOwesAMeasurement) {
     const auto measured = [](const auto& record) { return record.status == ProbeStatus::kOk; };
     EXPECT_EQ(std::count_if(merged.quantization.begin(), merged.quantization.end(), measured), 3);
     // Their order is that of ShareOf.
-    EXPECT_EQ(measured(*merged.curvature), missing != 0);
-    EXPECT_EQ(measured(merged.averaging.front()), missing != 1);
-    EXPECT_EQ(measured(merged.mixed_precision.front()), missing != 2);
-    EXPECT_EQ(measured(*merged.noise), missing != 3);
-    // Without the curvature's rank there is no prediction for the others.
-    EXPECT_EQ(merged.quantization[1].predicted_delta_nats.has_value(),
-              missing != 0 && missing != 1);
+    const CurvatureReport& curvature = *merged.curvature;
+    EXPECT_EQ(curvature.status, ProbeStatus::kOk) << "three ranks have the eigenvalues";
+    EXPECT_TRUE(curvature.top_eigenvalue);
+    EXPECT_EQ(curvature.edge_of_stability_ratio.has_value(), missing != 0);
+    EXPECT_EQ(curvature.edge_of_stability_status == ProbeStatus::kOtherRank, missing == 0);
+    EXPECT_EQ(curvature.edge_of_stability_detail == testing::OwnerDetail(0), missing == 0);
+    EXPECT_EQ(curvature.trace.has_value(), missing != 1);
+    EXPECT_EQ(curvature.trace_status == ProbeStatus::kOtherRank, missing == 1);
+    EXPECT_EQ(curvature.trace_detail, missing == 1 ? testing::OwnerDetail(1) : "");
+    EXPECT_EQ(measured(merged.averaging.front()), missing != 2);
+    EXPECT_EQ(measured(merged.mixed_precision.front()), missing != 3);
+    EXPECT_EQ(measured(*merged.noise), missing != 0);
   }
+}
+
+TEST(MergeReports, SaysWhyAPartOfCurvatureFailed) {
+  const Report whole = WholeReport(300);
+  for (int64_t failed = 0; failed < 4; ++failed) {
+    std::vector<Report> shares = Shares(whole, 4);
+    CurvatureReport& part = *shares[static_cast<size_t>(failed)].curvature;
+    CurvatureReport failure;
+    failure.status = ProbeStatus::kOutOfTime;
+    failure.status_detail = "too slow";
+    failure.trace_status = part.trace_status;
+    failure.trace_detail = part.trace_detail;
+    failure.edge_of_stability_status = part.edge_of_stability_status;
+    if (part.edge_of_stability_status) {
+      failure.edge_of_stability_detail = part.edge_of_stability_detail;
+    }
+    part = failure;
+    const CurvatureReport merged = *MergeReports(shares, /*complete=*/true).curvature;
+    EXPECT_EQ(merged.status, ProbeStatus::kOk);
+    EXPECT_EQ(merged.top_eigenvalue, whole.curvature->top_eigenvalue);
+    EXPECT_EQ(merged.edge_of_stability_ratio.has_value(), failed != 0);
+    EXPECT_EQ(merged.edge_of_stability_status == ProbeStatus::kOutOfTime, failed == 0);
+    EXPECT_EQ(merged.edge_of_stability_detail == "too slow", failed == 0);
+    EXPECT_EQ(merged.trace.has_value(), failed != 1);
+    EXPECT_EQ(merged.trace_status == ProbeStatus::kOutOfTime, failed == 1);
+    EXPECT_EQ(merged.trace_detail, failed == 1 ? "too slow" : "");
+  }
+  // One reason is enough if no rank has found the eigenvalues.
+  std::vector<Report> shares = Shares(whole, 4);
+  for (Report& share : shares) share.curvature->status = ProbeStatus::kNonFinite;
+  const CurvatureReport merged = *MergeReports(shares, /*complete=*/true).curvature;
+  EXPECT_EQ(merged.status, ProbeStatus::kNonFinite);
+  EXPECT_FALSE(merged.trace_status || merged.edge_of_stability_status);
 }
 
 TEST(MergeReports, LeavesOutWhatNoRankHadToMeasure) {
   std::vector<Report> shares = Shares(WholeReport(300), 4);
+  CurvatureReport other;
+  other.status = ProbeStatus::kOtherRank;
   for (Report& share : shares) {
-    // Of curvature that was not due, its rank says nothing and the others do not know.
-    if (share.curvature->status == ProbeStatus::kOk) share.curvature.reset();
+    // Of curvature that was not due, its ranks say nothing, and one without a part does not know.
+    if (&share != &shares.back()) {
+      share.curvature.reset();
+    } else {
+      share.curvature = other;
+    }
     if (share.averaging.front().status == ProbeStatus::kOk) share.averaging.clear();
   }
   const Report complete = MergeReports(shares, /*complete=*/true);
@@ -68,6 +112,15 @@ TEST(MergeReports, LeavesOutWhatNoRankHadToMeasure) {
   const Report incomplete = MergeReports(shares, /*complete=*/false);
   EXPECT_EQ(incomplete.curvature->status, ProbeStatus::kOtherRank);
   EXPECT_EQ(incomplete.averaging.front().status, ProbeStatus::kOtherRank);
+}
+
+TEST(MergeReports, LeavesOutATraceThatWasNotDue) {
+  std::vector<Report> shares = Shares(WholeReport(300), 4);
+  shares[1].curvature.reset();
+  const CurvatureReport complete = *MergeReports(shares, /*complete=*/true).curvature;
+  EXPECT_TRUE(complete.top_eigenvalue && complete.edge_of_stability_ratio);
+  EXPECT_FALSE(complete.trace || complete.trace_status);
+  EXPECT_EQ(complete.trace_detail, "");
 }
 
 TEST(MergeReports, TakesTheLossOfARankThatCouldMeasureIt) {

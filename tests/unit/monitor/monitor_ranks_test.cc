@@ -1,6 +1,8 @@
 // Several ranks that hold the same weights share the measurements: together they give the report of
 // one, bit for bit.
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,7 +13,6 @@
 #include "journal/merge_reports.h"
 #include "journal/rank_directory.h"
 #include "monitor_fixture.h"
-#include "report/prediction_problem.h"
 #include "support/eventually.h"
 #include "support/temp_dir.h"
 
@@ -95,24 +96,50 @@ Trained Train(int64_t ranks, const std::string& run_id = "run") {
 
 bool IsOther(const auto& part) { return part.status == ProbeStatus::kOtherRank; }
 
-// Adds the numbers of curvature along a quantizer's error, which another rank has, to its entry.
-void AddError(const QuantizationReport& error, QuantizationReport& entry) {
-  entry.predicted_delta_nats = error.predicted_delta_nats;
-  entry.curvature_batch_delta_nats = error.curvature_batch_delta_nats;
-  entry.curvature_batch_delta_stderr_nats = error.curvature_batch_delta_stderr_nats;
-  entry.gradient_term_nats = error.gradient_term_nats;
-  entry.curvature_term_nats = error.curvature_term_nats;
-  entry.curvature_along_error = error.curvature_along_error;
-  entry.top_eigenvector_alignment = error.top_eigenvector_alignment;
-  entry.loss_along = error.loss_along;
-  entry.beyond_quadratic_scale = error.beyond_quadratic_scale;
-  ASSERT_EQ(entry.layers.size(), error.layers.size());
-  for (size_t i = 0; i < entry.layers.size(); ++i) {
-    ASSERT_EQ(entry.layers[i].name, error.layers[i].name);
-    entry.layers[i].gradient_term_nats = error.layers[i].gradient_term_nats;
-    entry.layers[i].curvature_term_nats = error.layers[i].curvature_term_nats;
+// The curvature that the ranks have measured, together. Each part must be one rank's, and all that
+// have one must have found the same eigenvalues.
+std::optional<CurvatureReport> CurvatureTogether(const std::vector<Report>& ranks) {
+  std::optional<CurvatureReport> all;
+  const CurvatureReport* any = nullptr;
+  const CurvatureReport* trace = nullptr;
+  int64_t products = 0;
+  for (const Report& report : ranks) {
+    if (!report.curvature || IsOther(*report.curvature)) continue;
+    const CurvatureReport& part = *report.curvature;
+    products += part.hessian_products;
+    if (any == nullptr) any = &part;
+    EXPECT_EQ(part.top_eigenvalues, any->top_eigenvalues);
+    EXPECT_EQ(part.trace.has_value(), !part.trace_status);
+    EXPECT_EQ(part.layers.empty(), part.trace_status == ProbeStatus::kOtherRank);
+    if (!part.trace_status) {
+      EXPECT_EQ(trace, nullptr) << "measured twice";
+      trace = &part;
+    }
+    if (!part.edge_of_stability_status) {
+      EXPECT_FALSE(all) << "measured twice";
+      all = part;
+    }
   }
-  entry.prediction_detail = internal::PredictionProblem(entry);
+  if (!all || trace == nullptr) return std::nullopt;
+  all->trace = trace->trace;
+  all->trace_stderr = trace->trace_stderr;
+  all->trace_interval = trace->trace_interval;
+  all->trace_probes = trace->trace_probes;
+  all->trace_batch_stderr = trace->trace_batch_stderr;
+  all->weighted_trace = trace->weighted_trace;
+  all->weighted_trace_stderr = trace->weighted_trace_stderr;
+  all->trace_status.reset();
+  all->trace_detail.clear();
+  all->layers = trace->layers;
+  all->hessian_products = products;
+  return all;
+}
+
+// Whether a rank has measured the trace, the edge of stability and the error of each quantizer.
+bool HasAllCurvature(const Report& report) {
+  return report.curvature && report.curvature->trace && report.curvature->edge_of_stability_ratio &&
+         std::all_of(report.quantization.begin(), report.quantization.end(),
+                     [](const auto& entry) { return entry.predicted_delta_nats.has_value(); });
 }
 
 // What the ranks have measured, together. Counts the parts beside the quantizers.
@@ -121,7 +148,8 @@ Report Together(const std::vector<Report>& ranks, int& parts) {
   for (const Report& report : ranks) {
     if (report.probe_tokens > all.probe_tokens) all = report;
   }
-  all.curvature.reset();
+  all.curvature = CurvatureTogether(ranks);
+  if (all.curvature) ++parts;
   all.averaging.clear();
   all.mixed_precision.clear();
   all.noise.reset();
@@ -131,11 +159,6 @@ Report Together(const std::vector<Report>& ranks, int& parts) {
     all.plan->curvature_sequences =
         std::max(all.plan->curvature_sequences, report.plan->curvature_sequences);
     all.plan->curvature_every = std::max(all.plan->curvature_every, report.plan->curvature_every);
-    if (report.curvature && !IsOther(*report.curvature)) {
-      EXPECT_FALSE(all.curvature) << "measured twice";
-      all.curvature = report.curvature;
-      ++parts;
-    }
     if (report.noise && !IsOther(*report.noise)) {
       EXPECT_FALSE(all.noise) << "measured twice";
       all.noise = report.noise;
@@ -158,10 +181,6 @@ Report Together(const std::vector<Report>& ranks, int& parts) {
       ++owners;
     }
     EXPECT_EQ(owners, 1) << ShortName(KeyOf(all.quantization[i]));
-    for (const Report& report : ranks) {
-      const QuantizationReport& entry = report.quantization[i];
-      if (IsOther(entry) && entry.predicted_delta_nats) AddError(entry, all.quantization[i]);
-    }
   }
   return all;
 }
@@ -202,12 +221,15 @@ TEST_P(RanksTest, TogetherGiveTheReportOfOne) {
       EXPECT_TRUE(average.change_stderr_nats);
       EXPECT_THAT(average.quantization, SizeIs(2));
     }
+    ASSERT_TRUE(HasAllCurvature(one)) << one.curvature->edge_of_stability_detail;
     ASSERT_FALSE(one.mixed_precision.empty());
     for (int64_t rank = 0; rank < ranks; ++rank) {
       const Report& part = several.reports[i][static_cast<size_t>(rank)];
       EXPECT_EQ(part.rank, rank);
       EXPECT_EQ(part.ranks, ranks);
       EXPECT_FALSE(part.parameter_digests.empty());
+      EXPECT_FALSE(HasAllCurvature(part));
+      EXPECT_LT(part.curvature->hessian_products, one.curvature->hessian_products);
     }
     int parts = 0;
     const Report merged = Together(several.reports[i], parts);
@@ -219,7 +241,7 @@ TEST_P(RanksTest, TogetherGiveTheReportOfOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, RanksTest, ::testing::Values(4, 6));
+INSTANTIATE_TEST_SUITE_P(Worlds, RanksTest, ::testing::Values(2, 3, 4, 7));
 
 struct MonitorRanks : ::testing::Test {
   MonitorRanks() { at::set_num_threads(1); }
@@ -265,6 +287,43 @@ TEST_F(MonitorRanks, LeaveSlicesAndCooldownsToOne) {
     }
   }
   EXPECT_EQ(accepted, 1);
+}
+
+TEST_F(MonitorRanks, OneMakesSlicesOfTheQuantizersOfAll) {
+  TinyTrainer trainer;
+  const TempDir dir;
+  const auto monitors = MakeMonitors(trainer, 4, dir.path());
+  for (const auto method : {QuantizationMethod::kRtn, QuantizationMethod::kGptq}) {
+    Monitor* maker = nullptr;
+    for (const auto& monitor : monitors) {
+      const MakeSlice slice{.method = method, .bits = 3, .points = 3};
+      if (monitor->control().Do(slice).ok()) maker = monitor.get();
+    }
+    ASSERT_NE(maker, nullptr);
+    for (int64_t step = maker->status().step.value_or(0) + 10, last = step + 10; step <= last;
+         step += 10) {
+      trainer.Step();
+      maker->OnStep({.step = step, .learning_rate = 1e-2});
+      ASSERT_TRUE(maker->Finish(seconds(60)).ok());
+    }
+    const SliceStatus slice = maker->status().slice;
+    EXPECT_EQ(slice.state, SliceState::kDone) << slice.error;
+  }
+}
+
+TEST_F(MonitorRanks, HoldOnlyWhatTheirPartsNeed) {
+  TinyTrainer trainer;
+  const auto monitors = MakeMonitors(trainer, 4, "");
+  int with_optimizer = 0;
+  for (const auto& monitor : monitors) {
+    const std::string text = monitor->Describe();
+    const std::string before = text.substr(0, text.find(" (this one)"));
+    const bool edge = before.find("edge of stability", before.rfind('\n')) != std::string::npos;
+    const bool staged = text.find("\noptimizer: adamw") != std::string::npos;
+    EXPECT_EQ(staged, edge) << text;
+    with_optimizer += staged ? 1 : 0;
+  }
+  EXPECT_EQ(with_optimizer, 1);
 }
 
 TEST_F(MonitorRanks, EachWritesADirectoryOfOneRun) {

@@ -34,6 +34,13 @@ TEST(DealWork, CountsCalibrationOnceARank) {
   EXPECT_THAT(DealWork({{2, true}, {1, true}, {9, false}}, 6, 2), ElementsAre(1, 1, 0));
 }
 
+TEST(DealWork, CountsTheSearchOnceARank) {
+  const std::vector<WorkItem> items = {{5, false, true}, {4, false, true}, {3, false, true}, {1}};
+  EXPECT_THAT(DealWork(items, 0, 2, 2), ElementsAre(0, 1, 1, 0));
+  // The second item joins the first: a second search would take longer than it.
+  EXPECT_THAT(DealWork({{2, false, true}, {1, false, true}, {9}}, 0, 2, 9), ElementsAre(1, 1, 0));
+}
+
 TEST(DealWork, IsBalanced) {
   std::vector<WorkItem> items;
   for (int i = 0; i < 40; ++i) items.push_back({1.0 + std::fmod(i * 0.618, 1.0), i % 3 == 0});
@@ -77,7 +84,9 @@ TEST_F(WorkShareTest, IsTheSameOnEachRank) {
       const WorkShare share = Share(rank, ranks);
       EXPECT_EQ(share.rank, rank);
       EXPECT_EQ(share.quantizers, first.quantizers);
-      EXPECT_EQ(share.curvature, first.curvature);
+      EXPECT_EQ(share.edge, first.edge);
+      EXPECT_EQ(share.trace, first.trace);
+      EXPECT_EQ(share.mixed_precision, first.mixed_precision);
       EXPECT_EQ(share.averaging, first.averaging);
       EXPECT_EQ(share.noise, first.noise);
     }
@@ -88,23 +97,45 @@ TEST_F(WorkShareTest, IsTheSameOnEachRank) {
 TEST_F(WorkShareTest, KeepsTogetherWhatNeedsEachOther) {
   for (int64_t ranks = 2; ranks <= 9; ++ranks) {
     const WorkShare share = Share(0, ranks);
-    EXPECT_EQ(share.quantizers[2], share.curvature) << "the pair of mixed precision";
-    EXPECT_EQ(share.quantizers[3], share.curvature);
+    EXPECT_EQ(share.quantizers[2], share.mixed_precision) << "the pair of mixed precision";
+    EXPECT_EQ(share.quantizers[3], share.mixed_precision);
     EXPECT_EQ(share.noise, share.quantizers[1]) << "the first with the most bits";
   }
+}
+
+TEST_F(WorkShareTest, DividesCurvature) {
+  for (int64_t ranks = 2; ranks <= 9; ++ranks) {
+    const WorkShare first = Share(0, ranks);
+    EXPECT_NE(first.trace, first.edge);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const WorkShare share = Share(rank, ranks);
+      EXPECT_EQ(share.OwnQuantizers(),
+                std::count(first.quantizers.begin(), first.quantizers.end(), rank));
+      EXPECT_EQ(share.OwnsCurvature(),
+                rank == first.trace || rank == first.edge || share.OwnQuantizers() > 0);
+      if (ranks >= 4 && rank == first.trace) {
+        EXPECT_EQ(share.OwnQuantizers(), 0) << "the longest part is alone";
+      }
+    }
+  }
+  EXPECT_TRUE(WorkShare().OwnsCurvature());
 }
 
 TEST_F(WorkShareTest, GivesEachOfFourRanksAPart) {
   const WorkShare share = Share(2, 4);
   std::vector<int64_t> owners = share.quantizers;
   owners.push_back(share.averaging);
+  owners.push_back(share.trace);
+  owners.push_back(share.edge);
   for (int64_t rank = 0; rank < 4; ++rank) {
     EXPECT_NE(std::find(owners.begin(), owners.end(), rank), owners.end()) << rank;
   }
   const std::string text = share.Describe(options);
   EXPECT_THAT(text, HasSubstr("rank 2 of 4"));
   EXPECT_THAT(text, HasSubstr("(this one)"));
-  EXPECT_THAT(text, HasSubstr("gptq3, gptq4, curvature"));
+  EXPECT_THAT(text, HasSubstr("gptq3, gptq4"));
+  EXPECT_THAT(text, HasSubstr(" trace"));
+  EXPECT_THAT(text, HasSubstr("edge of stability"));
   EXPECT_EQ(Share(0, 1).Describe(options), "");
   EXPECT_THAT(Share(8, 9).Describe(options), HasSubstr("the full-precision loss alone (this one)"));
 }

@@ -168,6 +168,8 @@ TEST(ReportTable, ShowsWordsForMeasurementsThatFailed) {
     AnalyzedReport report = OfOneBranch();
     report.report.quantization[0].status = status;  // the number is still there and must not show
     report.report.curvature->status = status;
+    report.report.curvature->trace_status.reset();
+    report.report.curvature->edge_of_stability_status.reset();
     EXPECT_EQ(ErrorRatioCell(report.report.quantization[0], true), word);
     EXPECT_EQ(TopEigenvalueCell(*report.report.curvature), word);
     EXPECT_EQ(TraceCell(*report.report.curvature, true), word);
@@ -176,6 +178,18 @@ TEST(ReportTable, ShowsWordsForMeasurementsThatFailed) {
     ReportTable table(kUtf8);
     EXPECT_THAT(table.Add(report, 200).row, Not(HasSubstr("1.7500")));
   }
+}
+
+TEST(ReportTable, ShowsWhichPartsOfCurvatureOtherRanksMeasure) {
+  CurvatureReport curvature = testing::SampleCurvature();
+  curvature.trace.reset();
+  curvature.trace_status = ProbeStatus::kOtherRank;
+  EXPECT_EQ(TopEigenvalueCell(curvature), "9.25");
+  EXPECT_EQ(TraceCell(curvature, true), "other");
+  EXPECT_EQ(EdgeCell(curvature), "0.83");
+  curvature.edge_of_stability_ratio.reset();
+  curvature.edge_of_stability_status = ProbeStatus::kOutOfTime;
+  EXPECT_EQ(EdgeCell(curvature), "timeout");
 }
 
 TEST(ReportTable, NeverPrintsANumberThatIsNone) {

@@ -63,6 +63,15 @@ TEST(ReportBlock, SaysWhyThereIsNoEdgeOfStability) {
   EXPECT_THAT(ReportBlock(report, 0, {}), Not(HasSubstr("edge")));
 }
 
+TEST(ReportBlock, SaysWhichRankMeasuresTheTrace) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.curvature->trace.reset();
+  report.report.curvature->trace_status = ProbeStatus::kOtherRank;
+  report.report.curvature->trace_detail = "rank 1 measures it";
+  EXPECT_THAT(ReportBlock(report, 0, {}),
+              HasSubstr(", trace other (rank 1 measures it), edge of "));
+}
+
 TEST(ReportBlock, SaysWhyThereAreNoNumbers) {
   AnalyzedReport report;
   report.report.probe_status = ProbeStatus::kFailed;
