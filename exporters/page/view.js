@@ -146,6 +146,10 @@ class RunView {
                       isNumber(quantizer.error_ratio) ? percent(quantizer.error_ratio, quantizer.error_ratio_stderr) : words(quantizer.status), '', snapshot));
       tiles.push(tile('quantized', `Loss, ${quantizerName(quantizer)}`, measured(quantizer.loss_nats, number(quantizer.loss_nats)), 'nats', snapshot));
     }
+    const pooled = newest.pooled || {};
+    if (isNumber(pooled.error_ratio)) {
+      tiles.push(tile('pooled', `E, ${quantizerName(pooled)}, all probe sets`, percent(pooled.error_ratio, pooled.error_ratio_stderr), `${integer(pooled.probe_tokens)} tokens`, snapshot));
+    }
     const predicted = predictedError(newest);
     if (predicted && isNumber(predicted.error_ratio)) {
       tiles.push(tile('predicted', `E at the end of the decay, ${quantizerName(predicted)}`, percent(predicted.error_ratio),

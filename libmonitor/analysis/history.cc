@@ -53,6 +53,7 @@ Point PointOf(const Report& report) {
     point.quantized.push_back({entry.method, entry.bits, entry.format, *entry.loss_nats});
   }
   point.series = SeriesOf(report);
+  point.watched = WatchedSeriesOf(report, point.series);
   point.digest = report.snapshot_digest;
   return point;
 }
@@ -81,6 +82,7 @@ size_t History::Add(const Report& report) {
     if (index > 0) --index;
   }
   FindPlateauRate();
+  ChooseTokens();
   return index;
 }
 
@@ -99,6 +101,23 @@ void History::ForgetMeasuredSince(int64_t step) {
     point->loss_nats.reset();
     point->quantized.clear();
     point->series.clear();
+    point->watched.reset();
+  }
+}
+
+void History::ChooseTokens() {
+  const auto has = [](const Point& point) { return point.watched && point.watched->pooled; };
+  const auto lacks = [](const Point& point) { return point.watched && !point.watched->pooled; };
+  const bool pooled = std::any_of(points_.begin(), points_.end(), has) &&
+                      std::none_of(points_.begin() + 1, points_.end(), lacks);
+  for (Point& point : points_) {
+    if (!point.watched) continue;
+    const auto& [name, first, further] = *point.watched;
+    if (pooled && !further) {
+      point.series.erase(name);
+    } else {
+      point.series.insert_or_assign(name, pooled ? *further : first);
+    }
   }
 }
 

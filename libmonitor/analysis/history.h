@@ -32,13 +32,17 @@ struct Point {
   std::optional<double> loss_nats;
   std::vector<QuantizedLoss> quantized;
   SeriesValues series;
+  std::optional<WatchedSeries> watched;
   std::string digest;  ///< of the parameters; empty if unknown
   // Conclusions at this snapshot.
   VerdictState state = VerdictState::kUnknown;
   std::optional<int64_t> onset_step;  ///< of the current alarm or recovery
 };
 
-/// The snapshots of a series, by ascending step.
+/// The snapshots of a series, by ascending step. Other tokens shift the level of a series, so the
+/// watched quantizer's is that on all sets of probe batches if every snapshot has them, and
+/// otherwise that on the first set, at every snapshot. The first snapshot, which may be small, need
+/// not have them, and is then left out.
 class History {
  public:
   /// Adds a report and returns its index. If its step is not above the newest one and it was
@@ -65,6 +69,7 @@ class History {
 
  private:
   void FindPlateauRate();
+  void ChooseTokens();
   std::vector<size_t> Candidates(size_t end, double limit) const;
 
   std::string key_;

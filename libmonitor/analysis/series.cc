@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "report/watched_quantizer.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -15,6 +16,15 @@ void AddPositive(SeriesKind kind, std::string name, const std::optional<double>&
                  SeriesValues& values) {
   if (!value || !std::isfinite(*value) || *value <= 0) return;
   values.emplace(std::move(name), SeriesValue{kind, *value, std::log(*value)});
+}
+
+// If the loss is missing or not positive, the change in nats can still be compared.
+SeriesValue ErrorValue(double delta, double loss) {
+  return {SeriesKind::kError, delta, ErrorLogarithm(loss > 0 ? delta / loss : delta)};
+}
+
+std::string NameOfError(const QuantizationReport& entry) {
+  return StrCat("loss_delta_", ShortName(KeyOf(entry)));
 }
 
 }  // namespace
@@ -32,10 +42,7 @@ SeriesValues SeriesOf(const Report& report) {
     const std::string name = ShortName(KeyOf(entry));
     const double delta = entry.delta_nats.value_or(NAN);
     if (entry.status != ProbeStatus::kOk || !std::isfinite(delta)) continue;
-    // If the loss is missing or not positive, the change in nats can still be compared.
-    const double error = loss > 0 ? delta / loss : delta;
-    values.emplace(StrCat("loss_delta_", name),
-                   SeriesValue{SeriesKind::kError, delta, ErrorLogarithm(error)});
+    values.emplace(NameOfError(entry), ErrorValue(delta, loss));
     // Curvature that does not predict the rise cannot explain it.
     if (entry.prediction_detail.empty()) {
       AddPositive(SeriesKind::kCurvature, StrCat("curvature_along_error_", name),
@@ -57,6 +64,20 @@ SeriesValues SeriesOf(const Report& report) {
     AddPositive(SeriesKind::kCurvature, "weighted_trace", report.curvature->weighted_trace, values);
   }
   return values;
+}
+
+std::optional<WatchedSeries> WatchedSeriesOf(const Report& report, const SeriesValues& values) {
+  const std::optional<size_t> watched = WatchedQuantizer(report.quantization);
+  if (!watched) return std::nullopt;
+  const auto found = values.find(NameOfError(report.quantization[*watched]));
+  if (found == values.end()) return std::nullopt;
+  WatchedSeries series{found->first, found->second, std::nullopt};
+  const auto& pooled = report.pooled;
+  if (pooled && pooled->status == ProbeStatus::kOk && pooled->delta_nats &&
+      std::isfinite(*pooled->delta_nats)) {
+    series.pooled = ErrorValue(*pooled->delta_nats, report.probe_loss_nats.value_or(NAN));
+  }
+  return series;
 }
 
 }  // namespace ptqwatch::internal

@@ -31,6 +31,15 @@ using SeriesValues = std::map<std::string, SeriesValue>;
 /// measured or are not finite, and curvature that is not positive.
 SeriesValues SeriesOf(const Report& report);
 
+/// The series of the watched quantizer's loss increase.
+struct WatchedSeries {
+  std::string name;
+  SeriesValue first;                  ///< on the first set of probe batches, as in SeriesOf
+  std::optional<SeriesValue> pooled;  ///< on all sets (Report::pooled)
+};
+/// `values` are SeriesOf the report. nullopt if its loss increase was not measured.
+std::optional<WatchedSeries> WatchedSeriesOf(const Report& report, const SeriesValues& values);
+
 /// log(max(E, 0) + 0.001): proportional to the relative change if E is well above 0.1 %, and
 /// bounded below that, because a smaller E is mostly measurement error.
 double ErrorLogarithm(double error_ratio);

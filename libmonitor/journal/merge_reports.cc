@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "report/pool_sets.h"
+
 namespace ptqwatch::internal {
 namespace {
 
@@ -123,6 +125,15 @@ void TakeCurvature(std::optional<CurvatureReport>& merged, std::optional<Curvatu
   merged->hessian_products = products;
 }
 
+// Each set comes from the rank that measured it.
+void TakeSets(std::optional<PooledLoss>& merged, std::optional<PooledLoss>& part) {
+  if (!merged) merged.swap(part);
+  if (!merged || !part) return;
+  for (size_t i = 0; i < std::min(merged->sets.size(), part->sets.size()); ++i) {
+    if (IsElsewhere(merged->sets[i])) std::swap(merged->sets[i], part->sets[i]);
+  }
+}
+
 void TakePlan(std::optional<Plan>& merged, const std::optional<Plan>& part) {
   if (!part) return;
   if (!merged) merged.emplace();
@@ -130,6 +141,7 @@ void TakePlan(std::optional<Plan>& merged, const std::optional<Plan>& part) {
                             &Plan::curvature_sequences, &Plan::curvature_every, &Plan::merges}) {
     (*merged).*member = std::max((*merged).*member, (*part).*member);
   }
+  merged->further_probe_sets += part->further_probe_sets;
 }
 
 void Take(Report& merged, Report& part) {
@@ -139,6 +151,7 @@ void Take(Report& merged, Report& part) {
   TakeList(merged.averaging, part.averaging);
   TakeList(merged.mixed_precision, part.mixed_precision);
   TakeRecord(merged.noise, part.noise);
+  TakeSets(merged.pooled, part.pooled);
   TakeRecord(merged.predicted_end, part.predicted_end);
   TakePlan(merged.plan, part.plan);
   for (const auto& [name, seconds] : part.cost) merged.cost[name] += seconds;
@@ -171,6 +184,7 @@ void DropElsewhere(Report& merged) {
 Report MergeReports(std::vector<Report> parts, bool complete) {
   Report merged = std::move(parts.front());
   for (size_t i = 1; i < parts.size(); ++i) Take(merged, parts[i]);
+  if (merged.pooled) PoolSets(*merged.pooled);
   if (complete) DropElsewhere(merged);
   merged.rank.reset();
   merged.sequence = 0;

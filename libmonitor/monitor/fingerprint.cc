@@ -50,6 +50,7 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
     digest.Add(int64_t{table.index[i]});
   }
   AddBatches(session.probe(), digest);
+  for (const std::vector<Batch>& set : session.further_probe()) AddBatches(set, digest);
   AddBatches(session.calibration(), digest);
   AddBatches(session.curvature(), digest);
   if (options.curvature.enabled) AddCurvature(options.curvature, engine, digest);

@@ -116,6 +116,10 @@ absl::Status Validate(const MonitorOptions& options) {
   if (options.max_probe_tokens <= 0) {
     return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
   }
+  if (options.further_probe_sets < 0) {
+    return Invalid("further_probe_sets", StrCat(options.further_probe_sets),
+                   "zero (off) or positive");
+  }
   if (options.max_gram_bytes <= 0) {
     return Invalid("max_gram_bytes", StrCat(options.max_gram_bytes), "positive");
   }

@@ -16,9 +16,9 @@ constexpr double kPreferredCurvatureEvery = 3;
 // A snapshot that takes up to twice the mean delays no snapshot but the next.
 constexpr double kLongestSnapshot = 1.8;
 constexpr double kMostCurvatureEvery = 50;
-// Share of the time that a plan with merges may take. The rest is for additional snapshots and
-// jobs.
-constexpr double kShareWithMerges = 0.5;
+// Share of the time that a plan with merges or further probe sets may take. The rest is for
+// additional snapshots and jobs.
+constexpr double kShareWithExtras = 0.5;
 // A plan is kept while its cost is between these multiples of the time allowed.
 constexpr double kTooExpensive = 1.5;
 constexpr int kTooExpensiveInARow = 2;
@@ -48,7 +48,8 @@ Plan PlanModel::Full() const {
           .calibration_batches = range.calibration_batches,
           .curvature_sequences = range.curvature_sequences,
           .curvature_every = range.curvature_sequences > 0 ? 1 : 0,
-          .merges = range.merges};
+          .merges = range.merges,
+          .further_probe_sets = range.further_probe_sets};
 }
 
 Plan PlanModel::Smallest() const {
@@ -86,18 +87,23 @@ bool PlanModel::Halve(Plan& plan) const {
 }
 
 Plan PlanModel::Fit(double seconds, std::optional<int64_t> sequences) const {
-  return WithMerges(FitData(seconds, sequences), seconds);
+  return WithSpareTime(FitData(seconds, sequences), seconds);
 }
 
-Plan PlanModel::WithMerges(Plan plan, double seconds) const {
+Plan PlanModel::WithSpareTime(Plan plan, double seconds) const {
+  const auto fits = [&] { return Mean(plan) <= kShareWithExtras * seconds; };
+  plan.merges = 0;
+  // Fewer sets than all would be of no use.
+  plan.further_probe_sets = range.further_probe_sets;
+  if (!fits()) plan.further_probe_sets = 0;
   plan.merges = range.merges;
-  while (plan.merges > 0 && Mean(plan) > kShareWithMerges * seconds) --plan.merges;
+  while (plan.merges > 0 && !fits()) --plan.merges;
   return plan;
 }
 
 Plan PlanModel::FitData(double seconds, std::optional<int64_t> sequences) const {
   Plan plan = Full();
-  plan.merges = 0;
+  plan.merges = plan.further_probe_sets = 0;
   if (sequences) plan.curvature_sequences = *sequences;
   if (Mean(plan) <= seconds) return plan;
   const bool curvature = plan.curvature_sequences > 0;
@@ -132,6 +138,10 @@ std::string PlanModel::Describe(const Plan& plan) const {
                    plan.curvature_every > 1 ? Ordinal(plan.curvature_every) + " " : "", "snapshot");
   }
   if (range.merges > 0) text += StrCat(", ", plan.merges, " of ", range.merges, " merges");
+  if (range.further_probe_sets > 0) {
+    text += StrCat(", ", plan.further_probe_sets, " of ", range.further_probe_sets,
+                   " further probe sets");
+  }
   return text;
 }
 
@@ -148,13 +158,13 @@ Planner::Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed)
     plan_.curvature_every = std::max<int64_t>(1, kept->curvature_every);
     sequences_chosen_ = true;
   }
-  plan_.merges = 0;
+  plan_.merges = plan_.further_probe_sets = 0;
   kept_ = true;
 }
 
 void Planner::Fit(double seconds) {
   if (fixed_) return;
-  plan_ = kept_ ? model_.WithMerges(plan_, seconds)
+  plan_ = kept_ ? model_.WithSpareTime(plan_, seconds)
                 : model_.Fit(seconds, sequences_chosen_ ? std::optional(plan_.curvature_sequences)
                                                         : std::nullopt);
 }
@@ -201,6 +211,7 @@ std::optional<Plan> Planner::Last(double seconds) const {
   if (fixed_ || fits()) return plan;
   plan.curvature_sequences = plan_.curvature_sequences;
   plan.merges = plan_.merges;
+  plan.further_probe_sets = plan_.further_probe_sets;
   return fits() ? std::optional(plan) : std::nullopt;
 }
 

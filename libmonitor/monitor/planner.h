@@ -20,6 +20,7 @@ struct PlanRange {
   int64_t min_curvature_sequences = 1;  ///< fewer only if these take over a minute
   bool one_loss_each = false;           ///< a sequence is one example with one loss
   int64_t merges = 0;
+  int64_t further_probe_sets = 0;
 };
 
 /// The possible plans, and their seconds of work.
@@ -39,10 +40,11 @@ struct PlanModel {
   /// The largest plan whose snapshots take `seconds` on average. Halves the batches until
   /// quantization takes 60 % of that, then picks as many curvature sequences as allow curvature in
   /// every third snapshot. `sequences` keeps a curvature batch chosen before, because another batch
-  /// would start another series. The plan is WithMerges.
+  /// would start another series. The plan is WithSpareTime.
   Plan Fit(double seconds, std::optional<int64_t> sequences = {}) const;
-  /// The plan with as many merges as keep the whole within half of `seconds` on average.
-  Plan WithMerges(Plan plan, double seconds) const;
+  /// The plan with the further probe sets, and then with as many merges, as keep the whole within
+  /// half of `seconds` on average.
+  Plan WithSpareTime(Plan plan, double seconds) const;
 
   /// Seconds measured at every snapshot, for the quantizers and the like.
   double Quantization(const Plan& plan) const { return costs.EverySnapshot(plan); }
@@ -53,7 +55,7 @@ struct PlanModel {
   /// Mean seconds over snapshots with and without curvature.
   double Mean(const Plan& plan) const;
   /// "probe 4 of 32 batches, calibration 2 of 16 batches, curvature on 8 of 64 sequences at every
-  /// 3rd snapshot, 2 of 5 merges"
+  /// 3rd snapshot, 2 of 5 merges, 3 of 3 further probe sets"
   std::string Describe(const Plan& plan) const;
 
  private:
@@ -69,7 +71,7 @@ class Planner {
   Planner(const PlanModel& model, std::optional<Plan> kept, bool fixed = false);
 
   /// Before the first snapshot: fits the plan to `seconds` per snapshot. Of a plan kept from an
-  /// earlier attempt, changes only the merges.
+  /// earlier attempt, changes only the merges and further sets.
   void Fit(double seconds);
 
   const Plan& plan() const { return plan_; }

@@ -62,6 +62,8 @@ void AddTo(Report& report, const AveragingResult& result) {
 
 void AddTo(Report& report, const NoiseResult& result) { report.noise = result.report; }
 
+void AddTo(Report& report, const PooledResult& result) { report.pooled = result.report; }
+
 void AddTo(Report& report, const PredictedEnd& end) { report.predicted_end = end; }
 
 void AddTo(Report&, const std::monostate&) {}

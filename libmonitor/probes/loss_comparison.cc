@@ -6,7 +6,6 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "probes/loss_pairs.h"
 #include "session/curvature_batches.h"
 #include "snapshot/batches.h"
 #include "snapshot/finite.h"
@@ -41,19 +40,25 @@ ComparisonOptions ComparisonOptionsOf(const MonitorOptions& options) {
           .max_probe_tokens = options.max_probe_tokens};
 }
 
-LossComparison::LossComparison(ModelSession& session, const ComparisonOptions& options,
-                               int64_t max_batches, std::vector<UnitLosses> evaluated)
+ComparisonOptions OnAllBatches(ComparisonOptions options) {
+  options.relative_stderr = -1;
+  options.absolute_stderr_ratio = -1;
+  return options;
+}
+
+LossComparison::LossComparison(ModelSession& session, const std::vector<Batch>& batches,
+                               const ComparisonOptions& options, int64_t max_batches,
+                               std::vector<UnitLosses> evaluated)
     : session_(session),
+      batches_(batches),
       options_(options),
-      max_batches_(max_batches > 0
-                       ? std::min(static_cast<size_t>(max_batches), session.probe().size())
-                       : session.probe().size()),
+      max_batches_(max_batches > 0 ? std::min(static_cast<size_t>(max_batches), batches.size())
+                                   : batches.size()),
       full_(std::move(evaluated)) {}
 
 absl::Status LossComparison::Evaluate(size_t batches) {
   while (full_.size() < batches) {
-    absl::StatusOr<UnitLosses> evaluated =
-        LossesOf(session_.replica(), session_.probe()[full_.size()]);
+    absl::StatusOr<UnitLosses> evaluated = LossesOf(session_.replica(), batches_[full_.size()]);
     if (!evaluated.ok()) return OfBatch("probe", full_.size(), evaluated.status());
     UnitLosses losses = *std::move(evaluated);
     if (!IsFinite(losses)) {
@@ -69,7 +74,7 @@ absl::Status LossComparison::Evaluate(size_t batches) {
 absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weights,
                                      QuantizationReport& report, const ExecutionContext& context,
                                      size_t exactly) {
-  LossPairs pairs;
+  pairs_ = {};
   int64_t tokens = 0;
   quantized_.clear();
   const size_t batches = exactly > 0 ? std::min(exactly, max_batches_) : max_batches_;
@@ -77,21 +82,20 @@ absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weigh
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     PTQWATCH_RETURN_IF_ERROR(Evaluate(i + 1));
     PTQWATCH_ASSIGN_OR_RETURN(UnitLosses losses,
-                              QuantizedLosses(session_.replica(), session_.probe()[i], weights));
-    PTQWATCH_RETURN_IF_ERROR(pairs.Add(full_[i], losses));
+                              QuantizedLosses(session_.replica(), batches_[i], weights));
+    PTQWATCH_RETURN_IF_ERROR(pairs_.Add(full_[i], losses));
     tokens += full_[i].tokens;
     quantized_.push_back(std::move(losses));
-    if (exactly == 0 && PreciseEnough(pairs, options_)) break;
+    if (exactly == 0 && PreciseEnough(pairs_, options_)) break;
   }
-  return pairs.FillIn(report);
+  return pairs_.FillIn(report);
 }
 
 void LossComparison::SumUp(QuantizationResult& result) const {
   internal::SumUp(full_, result);
   if (session_.one_loss_each()) {
-    const auto& probe = session_.probe();
-    const auto evaluated = probe.begin() + std::ssize(full_);
-    result.examples = CountSequences({probe.begin(), evaluated});
+    const auto evaluated = batches_.begin() + std::ssize(full_);
+    result.examples = CountSequences({batches_.begin(), evaluated});
   }
   result.losses = full_;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "probes/loss_pairs.h"
 #include "probes/probe_result.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
@@ -23,9 +24,11 @@ struct ComparisonOptions {
   int64_t max_probe_tokens = 0;
 };
 ComparisonOptions ComparisonOptionsOf(const MonitorOptions& options);
+/// A comparison that never ends early, so that every snapshot is compared on the same tokens.
+ComparisonOptions OnAllBatches(ComparisonOptions options);
 
-/// Compares the loss of the loaded weights on the probe batches with that of quantized weights on
-/// the same tokens. Evaluates batches when first needed, and only once for the loaded weights. Not
+/// Compares the loss of the loaded weights on probe batches with that of quantized weights on the
+/// same tokens. Evaluates batches when first needed, and only once for the loaded weights. Not
 /// thread-safe.
 class LossComparison {
  public:
@@ -35,6 +38,11 @@ class LossComparison {
   /// Takes at most `max_batches` of the session's probe batches; 0: all. The session must outlive
   /// it. `evaluated`: the loaded weights' losses on the first batches, if known.
   LossComparison(ModelSession& session, const ComparisonOptions& options, int64_t max_batches,
+                 std::vector<UnitLosses> evaluated = {})
+      : LossComparison(session, session.probe(), options, max_batches, std::move(evaluated)) {}
+  /// The same with other batches, which must outlive it.
+  LossComparison(ModelSession& session, const std::vector<Batch>& batches,
+                 const ComparisonOptions& options, int64_t max_batches,
                  std::vector<UnitLosses> evaluated = {});
 
   /// Evaluates the loaded weights on the first `batches` batches. DataLoss if the loss is not
@@ -50,16 +58,20 @@ class LossComparison {
 
   /// The quantized losses of the newest comparison, by batch.
   std::vector<UnitLosses> TakeQuantized() { return std::move(quantized_); }
+  /// The losses of the newest comparison.
+  const LossPairs& pairs() const { return pairs_; }
 
   /// Fills in the loss and the accuracy of the loaded weights, over all batches that were needed.
   void SumUp(QuantizationResult& result) const;
 
  private:
   ModelSession& session_;
+  const std::vector<Batch>& batches_;
   const ComparisonOptions options_;
   const size_t max_batches_;
   std::vector<UnitLosses> full_;  // of the loaded weights, by batch
   std::vector<UnitLosses> quantized_;
+  LossPairs pairs_;
 };
 
 }  // namespace ptqwatch::internal

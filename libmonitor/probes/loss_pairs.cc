@@ -78,6 +78,24 @@ std::optional<RatioEstimate> ChangeOf(absl::Span<const UnitLosses> before,
   return std::isfinite(change.value) ? std::optional(change) : std::nullopt;
 }
 
+ProbeSet LossPairs::Sums() const {
+  ProbeSet sums{.units = static_cast<int64_t>(units()), .tokens = tokens_};
+  for (size_t unit = 0; unit < units(); ++unit) {
+    const double x = change_[unit];
+    const double z = full_[unit];
+    const double y = weight_[unit];
+    sums.change += x;
+    sums.loss += z;
+    sums.weight += y;
+    sums.change_squared += x * x;
+    sums.loss_squared += z * z;
+    sums.weight_squared += y * y;
+    sums.change_by_loss += x * z;
+    sums.change_by_weight += x * y;
+  }
+  return sums;
+}
+
 void SumUp(absl::Span<const UnitLosses> batches, QuantizationResult& result) {
   std::vector<double> sums;
   std::vector<double> weights;

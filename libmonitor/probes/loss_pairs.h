@@ -33,6 +33,8 @@ class LossPairs {
   /// Fills in the losses of a report, and the accuracies if it is known which examples are correct.
   /// FailedPrecondition if all weights are 0.
   absl::Status FillIn(QuantizationReport& report) const;
+  /// The sums of a ProbeSet over the units.
+  ProbeSet Sums() const;
 
  private:
   std::vector<double> quantized_;

@@ -16,7 +16,7 @@ namespace {
 ProbeCost CostOfMerge(const ProbeCost& quantization, size_t all, size_t quantizers, double alone) {
   const double n = static_cast<double>(all);
   const double merged = static_cast<double>(quantizers);
-  return {.per_merge = true,
+  return {.of_each = &Plan::merges,
           .fixed = all > 0 ? quantization.fixed * merged / n : alone,
           .probe_batch = quantization.probe_batch * (merged + 1) / (n + 1),
           .calibration_batch = quantization.calibration_batch};

@@ -18,7 +18,7 @@ double ProbeCost::Seconds(const Plan& plan) const {
   const double seconds = fixed + Real(plan.probe_batches) * probe_batch +
                          Real(plan.calibration_batches) * calibration_batch +
                          Real(plan.curvature_sequences) * curvature_sequence;
-  return per_merge ? Real(plan.merges) * seconds : seconds;
+  return of_each != nullptr ? Real(plan.*of_each) * seconds : seconds;
 }
 
 double SnapshotCosts::EverySnapshot(const Plan& plan) const {
@@ -47,7 +47,7 @@ ProbeCost& SnapshotCosts::Of(const std::string& probe) {
 void SnapshotCosts::Learn(const SnapshotWork& work) {
   for (const auto& [probe, seconds] : work.seconds) {
     ProbeCost& cost = Of(probe);
-    if (cost.per_merge && work.plan.merges == 0) continue;
+    if (cost.of_each != nullptr && work.plan.*cost.of_each == 0) continue;
     if (work.plan.curvature_sequences == 0) cost.with_curvature = false;
     const double expected = cost.Seconds(work.plan);
     if (expected <= 0) {

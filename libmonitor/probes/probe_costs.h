@@ -15,7 +15,8 @@ namespace ptqwatch::internal {
 struct ProbeCost {
   std::string probe = {};
   bool with_curvature = false;  ///< runs only at snapshots that measure curvature
-  bool per_merge = false;       ///< the seconds below are those of each of the plan's merges
+  /// If set, the seconds below are those of each of the plan's merges or further sets.
+  int64_t Plan::*of_each = nullptr;
   double fixed = 0;
   double probe_batch = 0;  ///< per batch
   double calibration_batch = 0;

@@ -36,6 +36,7 @@ struct QuantizationResult {
   std::vector<UnitLosses> losses = {};     ///< full-precision, for the probe batches evaluated
   /// By quantizer, for the batches that it was compared on.
   std::vector<std::vector<UnitLosses>> quantized = {};
+  std::vector<ProbeSet> sums = {};  ///< of each quantizer compared, on these batches
 };
 
 /// The loss along the error d = W_hat - W of one quantizer, on the curvature batch.
@@ -87,10 +88,16 @@ struct NoiseResult {
   NoiseReport report = {};
 };
 
+/// The loss increase on all sets of probe batches.
+struct PooledResult {
+  PooledLoss report = {};
+};
+
 /// The finding of a probe or a job. To add a kind of measurement with fields in the report, add its
 /// type here and a line to AssembleReport.
-using ResultValue = std::variant<std::monostate, QuantizationResult, CurvatureResult,
-                                 MixedPrecisionResult, AveragingResult, NoiseResult, PredictedEnd>;
+using ResultValue =
+    std::variant<std::monostate, QuantizationResult, CurvatureResult, MixedPrecisionResult,
+                 AveragingResult, NoiseResult, PooledResult, PredictedEnd>;
 
 /// The result of a probe for one snapshot.
 struct ProbeResult {

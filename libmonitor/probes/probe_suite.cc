@@ -38,6 +38,7 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
   ModelSessionOptions session;
   session.probe = true;
   session.calibration = true;
+  session.further_probe_sets = options.further_probe_sets;
   session.capture =
       CaptureRequest{.layers = options.layers, .max_gram_bytes = options.max_gram_bytes};
   if (options.curvature.enabled) {
@@ -103,6 +104,12 @@ std::vector<MakeProbe> AllProbes() {
         return NoiseProbe::Create(parts.session, parts.options.noise_relative_norm,
                                   parts.options.seed);
       },
+      [](const ProbeParts& parts) -> Made {
+        if (parts.options.further_probe_sets == 0) return nullptr;
+        return std::make_unique<FurtherProbe>(parts.session, parts.options, parts.share,
+                                              parts.quantization_cost,
+                                              static_cast<size_t>(parts.share.OwnQuantizers()));
+      },
   };
 }
 
@@ -129,6 +136,7 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
     }
     if (auto* made = dynamic_cast<CurvatureProbe*>(probe.get())) suite->curvature_ = made;
     if (auto* made = dynamic_cast<MergeProbe*>(probe.get())) suite->merges_ = made;
+    if (auto* made = dynamic_cast<FurtherProbe*>(probe.get())) suite->further_ = made;
     suite->probes_.push_back(std::move(probe));
   }
   suite->SetAsideForMeasuring(context.bytes->remaining());

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "probes/curvature_probe.h"
+#include "probes/further_probe.h"
 #include "probes/merge_probe.h"
 #include "probes/probe.h"
 #include "probes/probe_state.h"
@@ -105,6 +106,8 @@ class ProbeSuite {
   CurvatureProbe* curvature() const { return curvature_; }
   /// Most merges at a snapshot; 0 if they are switched off.
   int64_t most_merges() const { return merges_ != nullptr ? merges_->most() : 0; }
+  /// Further sets of probe batches that this rank measures.
+  int64_t further_probe_sets() const { return further_ != nullptr ? further_->own() : 0; }
 
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options);
@@ -127,6 +130,7 @@ class ProbeSuite {
   const QuantizationProbe* quantization_ = nullptr;
   CurvatureProbe* curvature_ = nullptr;
   const MergeProbe* merges_ = nullptr;
+  const FurtherProbe* further_ = nullptr;
   OptimizerState optimizer_;
 };
 

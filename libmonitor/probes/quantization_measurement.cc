@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "base/reservation.h"
+#include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
-#include "probes/quantized_layers.h"
 #include "probes/quantizer_report.h"
 #include "probes/work_share.h"
 #include "quantize/methods.h"
@@ -150,6 +149,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   }
   result.weights.resize(options_.quantizers.size());
   result.quantized.resize(options_.quantizers.size());
+  result.sums.resize(options_.quantizers.size());
   Stopwatch watch(context.clock);
 
   const auto& plan = input.place.plan;
@@ -177,6 +177,35 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   return result;
 }
 
+QuantizationRun QuantizationMeasurement::Run(const std::vector<LayerSpecs>& specs,
+                                             int64_t gram_bytes, const ProbeInput& input,
+                                             QuantizedLayers& layers,
+                                             const ExecutionContext& context) const {
+  const auto& plan = input.place.plan;
+  const std::vector<Batch> calibration =
+      FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
+  return Quantizer(calibration, gram_bytes)
+      .Run(
+          specs,
+          [&](size_t quantizer, size_t layer, const LayerGram* gram, QuantizedMatrix quantized) {
+            layers.Add(quantizer, layer, gram, std::move(quantized));
+            input.poll();
+          },
+          context);
+}
+
+absl::StatusOr<std::vector<Replica::Override>> QuantizationMeasurement::Quantize(
+    const ProbeInput& input, Reservation& held, const ExecutionContext& context) const {
+  const int64_t gram_bytes = PortionFor(context.bytes->remaining()).gram_bytes;
+  PTQWATCH_RETURN_IF_ERROR(held.Take(WeightBytes(), "the quantized weights"));
+  const std::vector<LayerSpecs> specs = {specs_.at(0)};
+  QuantizedLayers layers(session_.plan(), specs);
+  const QuantizationRun run = Run(specs, gram_bytes, input, layers, context);
+  PTQWATCH_RETURN_IF_ERROR(run.quantizers.at(0).status);
+  QuantizationReport ignored;
+  return layers.Take(0, session_.replica().table().parameters(), ignored);
+}
+
 void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& input,
                                           LossComparison& comparison, QuantizationResult& result,
                                           std::map<std::string, double>& cost_seconds,
@@ -191,18 +220,7 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
   const absl::Status fits =
       held->Take(static_cast<int64_t>(specs.size()) * WeightBytes(), "the quantized weights");
   if (fits.ok()) {
-    const auto& plan = input.place.plan;
-    const std::vector<Batch> calibration =
-        FirstOf(session_.calibration(), plan ? plan->calibration_batches : 0);
-    run = Quantizer(calibration, part.gram_bytes)
-              .Run(
-                  specs,
-                  [&](size_t quantizer, size_t layer, const LayerGram* gram,
-                      QuantizedMatrix quantized) {
-                    layers.Add(quantizer, layer, gram, std::move(quantized));
-                    input.poll();
-                  },
-                  context);
+    run = Run(specs, part.gram_bytes, input, layers, context);
   }
   if (run.captures > 0) cost_seconds["capture"] += run.capture_seconds;
   watch.Lap();
@@ -220,6 +238,7 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
         const size_t exactly = quantizer < part.batches.size() ? part.batches[quantizer] : 0;
         outcome = comparison.Compare(*weights, report, context, exactly);
         result.quantized[quantizer] = comparison.TakeQuantized();
+        result.sums[quantizer] = comparison.pairs().Sums();
       }
       if (outcome.ok() && keep) result.weights[quantizer] = *std::move(weights);
     }

@@ -8,12 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "base/reservation.h"
 #include "capture/layer_selection.h"
 #include "capture/model_quantizer.h"
 #include "probes/loss_comparison.h"
 #include "probes/probe.h"
+#include "probes/quantized_layers.h"
 #include "ptqwatch/options.h"
 #include "session/model_session.h"
+#include "snapshot/replica.h"
 
 namespace ptqwatch::internal {
 
@@ -61,6 +65,11 @@ class QuantizationMeasurement {
   /// The most bytes that the work on one layer reserves.
   int64_t LayerBytes() const;
 
+  /// Quantizes the loaded weights with the plan of `input` and the first of quantizers(), without
+  /// comparing losses. Holds the memory of the result in `held`. May throw.
+  absl::StatusOr<std::vector<Replica::Override>> Quantize(const ProbeInput& input,
+                                                          Reservation& held,
+                                                          const ExecutionContext& context) const;
   /// Measures the loaded weights with the plan of `input`. Adds seconds by part to `cost_seconds`.
   /// `batches`: number of probe batches for each quantizer; 0, or no entry: until precise enough.
   /// May throw.
@@ -77,6 +86,10 @@ class QuantizationMeasurement {
     bool whole = true;
     std::vector<size_t> batches;  // for each quantizer
   };
+  // Quantizes into `layers`, which has these specs.
+  QuantizationRun Run(const std::vector<LayerSpecs>& specs, int64_t gram_bytes,
+                      const ProbeInput& input, QuantizedLayers& layers,
+                      const ExecutionContext& context) const;
   // Quantizes and compares.
   void MeasurePart(const Part& part, const ProbeInput& input, LossComparison& comparison,
                    QuantizationResult& result, std::map<std::string, double>& cost_seconds,

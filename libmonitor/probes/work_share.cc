@@ -46,6 +46,7 @@ struct WorkSeconds {
   double calibration = 0;        // the Gram matrices
   double curvature = 0;          // one pass over the curvature batches
   double search = 0;             // the eigenvectors
+  double further_set = 0;        // two passes over a further set of probe batches
   std::vector<double> quantize;  // each quantizer, without calibration
 };
 
@@ -53,8 +54,13 @@ WorkSeconds EstimateWork(const ModelSession& session, const MonitorOptions& opti
   const CapturePlan& plan = session.plan();
   const double a_row = static_cast<double>(plan.covered_parameters) / kProductRate;
   WorkSeconds seconds;
-  seconds.probe =
-      a_row * std::min(RowsOf(session.probe()), static_cast<double>(options.max_probe_tokens));
+  const auto pass = [&](const std::vector<Batch>& batches) {
+    return a_row * std::min(RowsOf(batches), static_cast<double>(options.max_probe_tokens));
+  };
+  seconds.probe = pass(session.probe());
+  if (!session.further_probe().empty()) {
+    seconds.further_set = 2 * pass(session.further_probe().front());
+  }
   const double rows = RowsOf(session.calibration());
   seconds.calibration =
       a_row * rows + CountLayerCosts(plan, {}, static_cast<int64_t>(rows)).gram_batch;
@@ -102,11 +108,13 @@ std::vector<int64_t> DealWork(absl::Span<const WorkItem> items, double calibrati
 WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options) {
   WorkShare share{.rank = options.rank.value_or(0), .ranks = options.ranks.value_or(1)};
   share.quantizers.assign(options.quantizers.size(), 0);
+  share.further_sets.assign(session.further_probe().size(), 0);
   if (share.ranks == 1) return share;
 
   const WorkSeconds seconds = EstimateWork(session, options);
   const size_t count = options.quantizers.size();
   const size_t finest = FinestQuantizer(options.quantizers);
+  const size_t watched = WatchedQuantizer(options.quantizers).value_or(0);
   const bool curvature = options.curvature.enabled;
   // Places in `items` of the trace, the edge of stability, each quantizer and averaging.
   std::vector<WorkItem> items;
@@ -144,10 +152,14 @@ WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options
       averages += static_cast<double>(MergesOf(options.averaging.window).size());
     }
     double one = seconds.probe;
-    for (const size_t quantizer : AveragedQuantizers(options.quantizers, seconds.quantize)) {
-      one += seconds.probe + seconds.quantize[quantizer];
+    for (const size_t averaged : AveragedQuantizers(options.quantizers, seconds.quantize)) {
+      one += seconds.probe + seconds.quantize[averaged];
     }
     averaging = add({averages * one, /*calibrates=*/true});
+  }
+  const size_t first_set = items.size();
+  for (size_t i = 0; i < share.further_sets.size(); ++i) {
+    add({seconds.further_set + seconds.quantize[watched], /*calibrates=*/true});
   }
 
   const std::vector<int64_t> owners =
@@ -156,6 +168,9 @@ WorkShare ShareOfWork(const ModelSession& session, const MonitorOptions& options
   share.noise = share.quantizers[finest];
   share.mixed_precision = pair ? share.quantizers[pair->low] : 0;
   share.averaging = averaging ? owners[*averaging] : 0;
+  for (size_t i = 0; i < share.further_sets.size(); ++i) {
+    share.further_sets[i] = owners[first_set + i];
+  }
   share.edge = edge ? owners[*edge] : 0;
   // Cooldowns need no curvature, but measure the trace if there is some.
   share.trace = trace ? owners[*trace] : share.quantizers.front();
@@ -174,6 +189,9 @@ std::string WorkShare::Describe(const MonitorOptions& options) const {
   }
   if (options.averaging.enabled) parts[averaging].push_back("averages");
   if (options.noise_relative_norm > 0) parts[noise].push_back("noise");
+  for (size_t i = 0; i < further_sets.size(); ++i) {
+    parts[further_sets[i]].push_back(StrCat("probe set ", i + 1));
+  }
   std::string text = StrCat("rank ", rank, " of ", ranks, ", which share the measurements:\n");
   for (const auto& [owner, names] : parts) {
     text += StrFormat("  rank %-4d %s%s\n", owner, absl::StrJoin(names, ", "),

@@ -40,6 +40,7 @@ struct WorkShare {
   int64_t mixed_precision = 0;
   int64_t averaging = 0;  ///< and merges
   int64_t noise = 0;
+  std::vector<int64_t> further_sets = {};  ///< of probe batches, without the first set
 
   bool Owns(int64_t owner) const { return owner == rank; }
   /// The number of this rank's quantizers.

@@ -86,14 +86,13 @@ std::vector<MetricInfo> MeasurementMetrics() {
        [](Input in) { return Probed(in) ? Count(Probed(in)->probe_tokens) : Samples{}; }},
       {"ptqwatch_quantization_curvature_nats",
        kGauge,
-       "Second-order prediction of the loss increase under quantization, g'd + d'Hd/2 along "
-       "d = W_hat - W, on the curvature batch.",
+       "Second-order prediction of the loss increase, g'd + d'Hd/2 along d = W_hat - W, on the "
+       "curvature batch.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::predicted_delta_nats>},
       {"ptqwatch_curvature_batch_delta_nats",
        kGauge,
-       "Loss increase measured on the curvature batch, which "
-       "ptqwatch_quantization_curvature_nats predicts.",
+       "Measured loss increase on that batch, which it predicts.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_batch_delta_nats>},
       {"ptqwatch_quantization_gradient_term_nats",
@@ -103,7 +102,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::gradient_term_nats>},
       {"ptqwatch_quantization_curvature_term_nats",
        kGauge,
-       "Second-order term d'Hd/2 of ptqwatch_quantization_curvature_nats.",
+       "Second-order term d'Hd/2 of the same.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_term_nats>},
       {"ptqwatch_quantization_curvature_along_error",
@@ -172,8 +171,8 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::trace_batch_stderr>},
       {"ptqwatch_weighted_hessian_trace",
        kGauge,
-       "Sum over parameters of mean(w^2) times the trace of their Hessian block, which does not "
-       "depend on the scale of the weights.",
+       "Sum over parameters of mean(w^2) times the trace of their Hessian block: independent of "
+       "the weights' scale.",
        {},
        OfCurvature<&C::weighted_trace>},
       {"ptqwatch_weighted_hessian_trace_stderr",
@@ -194,8 +193,7 @@ std::vector<MetricInfo> RunMetrics() {
   return {
       {"ptqwatch_snapshot_step",
        kGauge,
-       "Optimizer step of the newest measured snapshot, to which all quantization and probe values "
-       "belong.",
+       "Optimizer step of the newest measured snapshot.",
        {},
        [](Input in) { return in.report ? Count(in.report->report.step) : Samples{}; }},
       {"ptqwatch_snapshot_timestamp_seconds",

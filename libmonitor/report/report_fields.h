@@ -176,6 +176,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("curvature_sequences", record.curvature_sequences);
   visit("curvature_every", record.curvature_every);
   visit("merges", record.merges);
+  visit("further_probe_sets", record.further_probe_sets);
 }
 
 template <Of<AveragingReport> Record, typename Visitor>
@@ -220,6 +221,38 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("delta_nats", record.delta_nats);
   visit("delta_stderr_nats", record.delta_stderr_nats);
   visit("probe_tokens", record.probe_tokens);
+}
+
+template <Of<ProbeSet> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("set", record.set);
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("units", record.units);
+  visit("tokens", record.tokens);
+  visit("change", record.change);
+  visit("loss", record.loss);
+  visit("weight", record.weight);
+  visit("change_squared", record.change_squared);
+  visit("loss_squared", record.loss_squared);
+  visit("weight_squared", record.weight_squared);
+  visit("change_by_loss", record.change_by_loss);
+  visit("change_by_weight", record.change_by_weight);
+}
+
+template <Of<PooledLoss> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("method", record.method);
+  visit("bits", record.bits);
+  visit("format", record.format);
+  visit("status", record.status);
+  visit("status_detail", record.status_detail);
+  visit("delta_nats", record.delta_nats);
+  visit("delta_stderr_nats", record.delta_stderr_nats);
+  visit("error_ratio", record.error_ratio);
+  visit("error_ratio_stderr", record.error_ratio_stderr);
+  visit("probe_tokens", record.probe_tokens);
+  visit("sets", record.sets);
 }
 
 template <Of<SimulatedError> Record, typename Visitor>
@@ -375,6 +408,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("averaging", record.averaging);
   visit("mixed_precision", record.mixed_precision);
   visit("noise", record.noise);
+  visit("pooled", record.pooled);
   visit("predicted_end", record.predicted_end);
   visit("plan", record.plan);
   visit("tasks", record.tasks);

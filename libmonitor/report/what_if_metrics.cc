@@ -84,6 +84,15 @@ Samples OfNoise(Input input) {
   return noise.status == ProbeStatus::kOk ? One(noise.*kMember) : Samples{};
 }
 
+template <std::optional<double> PooledLoss::*kMember>
+Samples OfPooled(Input input) {
+  if (input.report == nullptr || !input.report->report.pooled) return {};
+  const PooledLoss& pooled = *input.report->report.pooled;
+  const std::optional<double>& value = pooled.*kMember;
+  if (pooled.status != ProbeStatus::kOk || !value || !std::isfinite(*value)) return {};
+  return {{QuantizerLabels(pooled), *value}};
+}
+
 // Each task and metric of one model once; `model` are its labels.
 void AddTasks(const std::vector<TaskReport>& tasks, const Labels& model, Samples& samples) {
   std::set<Labels> seen;
@@ -118,7 +127,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
        [](Input in) { return One(Probed(in) ? Probed(in)->probe_accuracy_ratio : std::nullopt); }},
       {"ptqwatch_quantized_accuracy_ratio",
        kGauge,
-       "Share of the probe examples that the quantized model gets right.",
+       "The same of the quantized model.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::accuracy_ratio>},
       {"ptqwatch_accuracy_degradation_ratio",
@@ -164,6 +173,16 @@ std::vector<MetricInfo> WhatIfMetrics() {
        "Its standard error.",
        {},
        OfNoise<&NoiseReport::delta_stderr_nats>},
+      {"ptqwatch_pooled_error_ratio",
+       kGauge,
+       "ptqwatch_quantization_error_ratio on all sets of probe batches.",
+       {"method", "bits", "format"},
+       OfPooled<&PooledLoss::error_ratio>},
+      {"ptqwatch_pooled_error_ratio_stderr",
+       kGauge,
+       "Its standard error.",
+       {"method", "bits", "format"},
+       OfPooled<&PooledLoss::error_ratio_stderr>},
   };
 }
 

@@ -96,7 +96,10 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   PTQWATCH_RETURN_IF_ERROR(BuildReplica(options));
   PTQWATCH_RETURN_IF_ERROR(CheckBatches(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
-  if (options.probe) probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
+  if (options.probe) {
+    probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
+    PTQWATCH_RETURN_IF_ERROR(CutProbeSets(options.further_probe_sets));
+  }
   if (!probe_.empty()) {
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, replica_->Losses(probe_[0]));
     mean_losses_ = losses.values.dim() == 0;
@@ -261,6 +264,22 @@ absl::Status ModelSession::CopySubjectBatches(const ModelSessionOptions& options
   if (options.curvature && own) {
     PTQWATCH_ASSIGN_OR_RETURN(curvature_, CopyBatches(subject_.curvature(), device, "curvature"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ModelSession::CutProbeSets(int64_t further) {
+  const int64_t batches = std::ssize(probe_);
+  if (further >= batches) {
+    return absl::InvalidArgumentError(StrCat("MonitorOptions.further_probe_sets = ", further,
+                                             ": needs more probe batches than that, and there ",
+                                             batches == 1 ? "is 1" : StrCat("are ", batches)));
+  }
+  const int64_t length = batches / (1 + further);
+  auto next = probe_.begin() + (batches - further * length);
+  for (int64_t set = 0; set < further; ++set, next += length) {
+    further_probe_.emplace_back(next, next + length);
+  }
+  probe_.resize(static_cast<size_t>(batches - further * length));
   return absl::OkStatus();
 }
 

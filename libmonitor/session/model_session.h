@@ -41,6 +41,8 @@ struct CurvatureBatchesRequest {
 struct ModelSessionOptions {
   bool probe = false;        ///< InvalidArgument if the subject has none
   bool calibration = false;  ///< InvalidArgument if the subject has none
+  /// As MonitorOptions::further_probe_sets. Used with `probe`.
+  int64_t further_probe_sets = 0;
   std::optional<CurvatureBatchesRequest> curvature = {};
   /// Plans the capture from the first calibration batch, or else from the first curvature batch.
   std::optional<CaptureRequest> capture = {};
@@ -134,7 +136,10 @@ class ModelSession {
   const Replica& replica() const { return *replica_; }
   /// Empty unless requested.
   const CapturePlan& plan() const { return plan_; }
+  /// Without those of the further sets.
   const std::vector<Batch>& probe() const { return probe_; }
+  /// As many sets of batches as were asked for, of the same length.
+  const std::vector<std::vector<Batch>>& further_probe() const { return further_probe_; }
   /// Whether the losses closure returns one value for a whole probe batch.
   bool mean_losses() const { return mean_losses_; }
   /// Whether a probe sequence has one loss and so is an example, as for a classifier.
@@ -153,6 +158,7 @@ class ModelSession {
   int64_t Left(int64_t free) const;
   absl::Status CheckLeft(std::optional<int64_t> free, int64_t bytes, std::string_view what) const;
   absl::Status CopySubjectBatches(const ModelSessionOptions& options);
+  absl::Status CutProbeSets(int64_t further);
   absl::Status CutCurvatureBatches(const CurvatureBatchesRequest& request);
   absl::Status BuildReplica(const ModelSessionOptions& options);
   absl::Status CheckBatches(const ModelSessionOptions& options);
@@ -168,6 +174,7 @@ class ModelSession {
   MonitorDevice device_{.device = at::Device(at::kCPU)};
   std::shared_ptr<DeviceStream> stream_;
   std::vector<Batch> probe_;
+  std::vector<std::vector<Batch>> further_probe_;
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
   int64_t device_reserve_bytes_ = 0;

@@ -96,6 +96,7 @@ constexpr void VisitFields(MonitorOptions& options, Visitor&& visit) {
   visit("relative_stderr", options.relative_stderr);
   visit("absolute_stderr_ratio", options.absolute_stderr_ratio);
   visit("max_probe_tokens", options.max_probe_tokens);
+  visit("further_probe_sets", options.further_probe_sets);
   visit("max_snapshot_time", options.max_snapshot_time);
   visit("max_failures_in_a_row", options.max_failures_in_a_row);
   visit("seed", options.seed);

@@ -193,6 +193,7 @@ def test_losses_may_have_weights_and_answers():
     ({"quantizers": [{"method": "gptq", "bit": 4}]}, TypeError, ["bit", "bits"]),
     ({"overrides": [("head", "rtn4", 1)]}, TypeError, ["overrides[0]", "pair"]),
     ({"noise_relative_norm": -0.5}, ValueError, ["noise_relative_norm", "-0.5"]),
+    ({"further_probe_sets": -2}, ValueError, ["further_probe_sets", "-2"]),
     ({"serve": 9464}, TypeError, ["serve = 9464"]),
     ({"serve": {"htpp": "x"}}, TypeError, ["serve['htpp']", "serve['http']"]),
     ({"on_failure": "ignore"}, ValueError, ["ignore", "inert"]),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ptqwatch/report.h"
+#include "report/pool_sets.h"
 #include "report/prediction_problem.h"
 #include "support/sample_report.h"
 
@@ -40,6 +41,7 @@ inline Report WholeReport(int64_t step) {
     entry.critical_sharpness.reset();
     entry.prediction_detail = internal::PredictionProblem(entry);
   }
+  internal::PoolSets(*report.pooled);
   report.ranks.reset();
   report.curvature->trace_status.reset();
   report.curvature->trace_detail.clear();
@@ -127,6 +129,14 @@ inline Report ShareOf(Report report, int64_t rank, int64_t ranks) {
   leave(AveragingReport{}, report.averaging.front());
   leave(MixedPrecisionReport{}, report.mixed_precision.front());
   leave(NoiseReport{}, *report.noise);
+  report.plan->further_probe_sets = 0;
+  for (ProbeSet& set : report.pooled->sets) {
+    const int64_t own = owner();
+    if (own == rank && set.set > 0) ++report.plan->further_probe_sets;
+    if (own == rank) continue;
+    set = {.set = set.set, .status = ProbeStatus::kOtherRank, .status_detail = OwnerDetail(own)};
+  }
+  internal::PoolSets(*report.pooled);
   if (!curvature) report.plan->curvature_sequences = 0;
   if (rank != 0) {
     report.cost.clear();

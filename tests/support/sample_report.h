@@ -164,6 +164,38 @@ inline NoiseReport SampleNoise() {
   return noise;
 }
 
+inline PooledLoss SamplePooled() {
+  PooledLoss pooled;
+  pooled.method = QuantizationMethod::kGptq;
+  pooled.bits = 3;
+  pooled.format = "int";
+  pooled.status = ProbeStatus::kOk;
+  pooled.status_detail = "all of them";
+  pooled.delta_nats = 0.205;
+  pooled.delta_stderr_nats = 0.006;
+  pooled.error_ratio = 0.117;
+  pooled.error_ratio_stderr = 0.003;
+  pooled.probe_tokens = 196608;
+  for (int64_t i = 0; i < 3; ++i) {
+    ProbeSet& set = pooled.sets.emplace_back();
+    const double x = 0.2 + 0.01 * static_cast<double>(i);  // a token's loss increase
+    set.set = i;
+    set.status = ProbeStatus::kOk;
+    set.status_detail = "measured";
+    set.units = 64;
+    set.tokens = 65536;
+    set.change = 65536 * x;
+    set.loss = 65536 * 1.75;
+    set.weight = 65536;
+    set.change_squared = 1.1 * 65536 * 1024 * x * x;
+    set.loss_squared = 65536 * 1024 * 3.125;
+    set.weight_squared = 65536 * 1024;
+    set.change_by_loss = 65536 * 1024 * 1.75 * x;
+    set.change_by_weight = 65536 * 1024 * x;
+  }
+  return pooled;
+}
+
 inline PredictedEnd SamplePrediction() {
   SimulatedDecay decay;
   decay.steps = 400;
@@ -262,8 +294,9 @@ inline AnalyzedReport SampleReport() {
   report.averaging = {SampleAveraging()};
   report.mixed_precision = {SampleMixedPrecision()};
   report.noise = SampleNoise();
+  report.pooled = SamplePooled();
   report.predicted_end = SamplePrediction();
-  report.plan = Plan{4, 2, 8, 3, 5};
+  report.plan = Plan{4, 2, 8, 3, 5, 2};
   report.tasks = {SampleTask(), SampleTask()};
   report.cost = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict = SampleVerdict();

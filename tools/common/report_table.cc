@@ -45,6 +45,16 @@ bool HasDigit(std::string_view text) {
   return text.find_first_of("0123456789") != std::string_view::npos;
 }
 
+template <typename Record>
+std::string ErrorCell(const Record& record, bool utf8) {
+  if (record.status != ProbeStatus::kOk || !HasNumber(record.error_ratio)) {
+    return std::string(Missing(record.error_ratio, record.status));
+  }
+  std::optional<double> error = record.error_ratio_stderr;
+  if (error.has_value()) *error *= 100;
+  return StrCat(EstimateText(100 * *record.error_ratio, error, utf8, kMaxErrorDecimals), "%");
+}
+
 size_t TotalWidth(const std::vector<size_t>& widths, size_t gap) {
   return std::accumulate(widths.begin(), widths.end(), gap * (widths.size() - 1));
 }
@@ -101,13 +111,10 @@ std::string_view MissingCell(ProbeStatus status) {
 }
 
 std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8) {
-  if (entry.status != ProbeStatus::kOk || !HasNumber(entry.error_ratio)) {
-    return std::string(Missing(entry.error_ratio, entry.status));
-  }
-  std::optional<double> error = entry.error_ratio_stderr;
-  if (error.has_value()) *error *= 100;
-  return StrCat(EstimateText(100 * *entry.error_ratio, error, utf8, kMaxErrorDecimals), "%");
+  return ErrorCell(entry, utf8);
 }
+
+std::string ErrorRatioCell(const PooledLoss& pooled, bool utf8) { return ErrorCell(pooled, utf8); }
 
 std::string TopEigenvalueCell(const CurvatureReport& curvature) {
   if (curvature.status != ProbeStatus::kOk || !HasNumber(curvature.top_eigenvalue)) {
@@ -175,12 +182,14 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
     }
   }
   curvature_ = curvature_ || report.curvature.has_value();
+  pooled_ = pooled_ || report.pooled.has_value();
   edge_ = edge_ || (report.curvature && report.curvature->edge_of_stability_ratio);
 
   enum Rank {
     kAlways,
     kVerdict,
     kSecondError,
+    kPooled,
     kPhase,
     kTopEigenvalue,
     kTrace,
@@ -214,6 +223,9 @@ std::vector<ReportTable::Column> ReportTable::Columns(const AnalyzedReport& anal
                              style_.utf8);
     const int rank = i == 0 ? kAlways : i == 1 ? kSecondError : kRest + static_cast<int>(i);
     add(quantizers_[i], text, 11, rank);
+  }
+  if (pooled_) {
+    add("pooled", report.pooled ? ErrorRatioCell(*report.pooled, style_.utf8) : "-", 11, kPooled);
   }
   if (curvature_) {
     const bool has = report.curvature.has_value();

@@ -25,6 +25,7 @@ std::vector<size_t> QuantizerOrder(const std::vector<QuantizationReport>& quanti
 
 /// "11.89±0.59%", or MissingCell.
 std::string ErrorRatioCell(const QuantizationReport& entry, bool utf8);
+std::string ErrorRatioCell(const PooledLoss& pooled, bool utf8);
 /// Text for a missing measurement: "failed", "inf/nan", "timeout", "stopped", "off",
 /// "other", or "-".
 std::string_view MissingCell(ProbeStatus status);
@@ -40,10 +41,11 @@ std::string_view VerdictColor(VerdictState state);
 const QuantizationReport* WatchedQuantizer(const AnalyzedReport& report);
 
 /// Formats reports as rows of a table with as many columns as fit: branch (after the first report
-/// that has one), step, learning rate, phase, probe loss, error of each quantizer, top eigenvalue,
-/// trace, edge of stability (after its first measurement), verdict ("decay" is short for
-/// decay_degradation). Columns that do not fit are omitted: other quantizers first, the first
-/// quantizer (3-bit GPTQ if there is one) never. Not thread-safe.
+/// that has one), step, learning rate, phase, probe loss, error of each quantizer, that on all sets
+/// of probe batches (after the first report that has them), top eigenvalue, trace, edge of
+/// stability (after its first measurement), verdict ("decay" is short for decay_degradation).
+/// Columns that do not fit are omitted: other quantizers first, the first quantizer (3-bit GPTQ if
+/// there is one) never. Not thread-safe.
 class ReportTable {
  public:
   explicit ReportTable(TextStyle style) : style_(style) {}
@@ -76,6 +78,7 @@ class ReportTable {
   /// Quantizers seen so far; later reports keep their columns.
   std::vector<std::string> quantizers_;
   bool branch_ = false;
+  bool pooled_ = false;
   bool curvature_ = false;
   bool edge_ = false;
   std::map<std::string, size_t> widths_;

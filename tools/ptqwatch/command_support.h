@@ -2,7 +2,6 @@
 #define PTQWATCH_TOOLS_PTQWATCH_COMMAND_SUPPORT_H_
 
 #include <chrono>
-
 #include <string_view>
 
 #include "absl/status/status.h"

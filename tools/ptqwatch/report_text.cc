@@ -80,6 +80,7 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
   text += VerdictBlock(analyzed.verdict, style);
   text += AveragingBlock(report, style);
   text += MixedPrecisionBlock(report, style);
+  text += PooledBlock(report, style);
   text += NoiseBlock(report, style);
   text += PredictionBlock(report);
   if (report.quantization.empty()) return text;

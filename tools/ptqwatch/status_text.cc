@@ -185,8 +185,8 @@ std::string OverheadText(const MonitorStatus& status) {
 std::string ReplicasText(const ReplicaStatus& replicas) {
   if (replicas.compared_step == 0) return "";
   if (!replicas.diverged) return StrCat("equal at step ", replicas.compared_step);
-  std::string text = StrCat("differ since step ", replicas.diverged_step, ", last compared at step ",
-                            replicas.compared_step);
+  std::string text = StrCat("differ since step ", replicas.diverged_step,
+                            ", last compared at step ", replicas.compared_step);
   text += replicas.minority.empty()
               ? ", without a majority"
               : StrCat(", rank ", Printable(replicas.minority), " unlike most");

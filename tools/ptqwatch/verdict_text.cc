@@ -239,6 +239,19 @@ std::string NoiseBlock(const Report& report, TextStyle style) {
                                  100 * noise.relative_norm))});
 }
 
+std::string PooledBlock(const Report& report, TextStyle style) {
+  if (!report.pooled) return "";
+  const PooledLoss& pooled = *report.pooled;
+  if (pooled.status != ProbeStatus::kOk || !Has(pooled.delta_nats)) {
+    return Lines("pooled", {Missing(pooled.status, pooled.status_detail)});
+  }
+  return Lines(
+      "pooled",
+      {StrCat(ShortName(KeyOf(pooled)), " E ", ErrorRatioCell(pooled, style.utf8), ", ",
+              EstimateText(*pooled.delta_nats, pooled.delta_stderr_nats, style.utf8), " nats on ",
+              pooled.probe_tokens, " tokens of ", pooled.sets.size(), " sets")});
+}
+
 std::string PredictionBlock(const Report& report) {
   if (!report.predicted_end) return "";
   const PredictedEnd& end = *report.predicted_end;

@@ -180,6 +180,14 @@ struct MonitorOptions {
   double absolute_stderr_ratio = 0.0005;
   /// ... or when it has used this many tokens or all probe batches.
   int64_t max_probe_tokens = 65536;
+  /// Measures the loss increase of the watched quantizer (Verdict::method) on this many further
+  /// sets of probe batches, for a narrower error bar (Report::pooled). Cuts the subject's probe
+  /// batches, in order, into 1 + this many parts of equally many batches; all other measurements
+  /// use the first part alone, which also gets the rest. Each set takes two forward passes over its
+  /// batches, up to max_probe_tokens, and the trainer that has it quantizes once more. `ranks` deal
+  /// the sets among them, so those with little else to do make the error bar narrower for nothing.
+  /// Sets are left out, by name, if half of a snapshot's time has no room for them. 0: off.
+  int64_t further_probe_sets = 0;
   /// Wall-clock cap of one snapshot. Measurements cut short have the status out_of_time and no
   /// value. Zero: no cap.
   std::chrono::milliseconds max_snapshot_time{0};

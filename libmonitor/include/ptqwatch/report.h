@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "ptqwatch/noise_report.h"
+#include "ptqwatch/pooled_loss.h"
 #include "ptqwatch/predicted_end.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
@@ -405,6 +406,8 @@ struct Plan {
   /// Curvature is measured at every n-th snapshot; 0: never.
   int64_t curvature_every = 0;
   int64_t merges = 0;  ///< at most; weighted averages of snapshots (AveragingOptions::merges)
+  /// Further sets of probe batches (PooledLoss): all of a rank's or none. Ranks add up.
+  int64_t further_probe_sets = 0;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
@@ -455,6 +458,7 @@ struct Report {
   std::vector<AveragingReport> averaging;
   std::vector<MixedPrecisionReport> mixed_precision;
   std::optional<NoiseReport> noise;  ///< absent if switched off (MonitorOptions)
+  std::optional<PooledLoss> pooled;  ///< absent without MonitorOptions::further_probe_sets
   /// The newest completed shadow cooldown, of this snapshot or an earlier one.
   std::optional<PredictedEnd> predicted_end;
   /// Plan of this snapshot; `curvature_sequences` is 0 if curvature was not due.

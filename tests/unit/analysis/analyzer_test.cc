@@ -297,6 +297,66 @@ TEST(Analyzer, DropsWhatARollbackUndid) {
   EXPECT_EQ(analyzer.Add(start).state, VerdictState::kWarmingUp);
 }
 
+void SetPooled(Report& report, double delta) {
+  PooledLoss& pooled = report.pooled.emplace();
+  pooled.status = ProbeStatus::kOk;
+  pooled.delta_nats = delta;
+}
+
+const Evidence& OfWatched(const Verdict& verdict) {
+  for (const Evidence& evidence : verdict.evidence) {
+    if (evidence.series == "loss_delta_gptq3") return evidence;
+  }
+  static const Evidence none;
+  return none;
+}
+
+// The further tokens cost more: a mixture of both series would show a jump.
+TEST(Analyzer, RestsOnAllProbeSetsWhileEachSnapshotHasThem) {
+  Analyzer mixed;
+  Analyzer first_set;
+  Analyzer all_sets;
+  Verdict verdict;
+  constexpr size_t kMissing = 12;
+  for (size_t i = 0; i < kStable.size(); ++i) {
+    const int64_t step = 800 * static_cast<int64_t>(i + 1);
+    Report report = At(step, kStable[i]);
+    // A small first snapshot.
+    if (i != 0 && i != kMissing) SetPooled(report, 2 * kStable[i]);
+    verdict = mixed.Add(report);
+    const Verdict of_first = first_set.Add(At(step, kStable[i]));
+    if (i == 0) {
+      EXPECT_EQ(verdict, of_first);
+    } else if (i < kMissing) {
+      const Verdict of_all = all_sets.Add(At(step, 2 * kStable[i]));
+      EXPECT_EQ(verdict.state, of_all.state);
+      EXPECT_EQ(verdict.summary, of_all.summary);
+      EXPECT_EQ(OfWatched(verdict).value, OfWatched(of_all).value);
+    } else {
+      EXPECT_EQ(verdict, of_first) << i;
+    }
+    EXPECT_FALSE(IsAlarm(verdict.state)) << i;
+  }
+  EXPECT_EQ(verdict.state, VerdictState::kHealthy) << verdict.summary;
+}
+
+TEST(Analyzer, FindsTheRiseOfADecayOnAllProbeSets) {
+  Analyzer analyzer;
+  for (size_t i = 0; i < kStable.size(); ++i) {
+    Report report = At(800 * static_cast<int64_t>(i + 1), 0.1);
+    SetPooled(report, kStable[i]);
+    analyzer.Add(report);
+  }
+  Verdict verdict;
+  for (int64_t i = 1; i <= 4; ++i) {
+    // The first set alone shows nothing.
+    Report report = At(12800 + 800 * i, 0.1, kRate * (1 - 0.2 * static_cast<double>(i)));
+    SetPooled(report, 0.1 + 0.03 * static_cast<double>(i));
+    verdict = analyzer.Add(report);
+  }
+  EXPECT_EQ(verdict.state, VerdictState::kDecayDegradation) << verdict.summary;
+}
+
 TEST(Analyzer, PutsALateReportInItsPlace) {
   Analyzer in_order, late;
   FeedStable(in_order);

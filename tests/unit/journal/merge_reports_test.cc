@@ -1,6 +1,7 @@
 #include "journal/merge_reports.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,23 @@ TEST(MergeReports, SaysWhyAPartOfCurvatureFailed) {
   const CurvatureReport merged = *MergeReports(shares, /*complete=*/true).curvature;
   EXPECT_EQ(merged.status, ProbeStatus::kNonFinite);
   EXPECT_FALSE(merged.trace_status || merged.edge_of_stability_status);
+}
+
+TEST(MergeReports, HasNoLossOnAllProbeSetsWithoutOneOfThem) {
+  for (size_t missing = 0; missing < 4; ++missing) {
+    std::vector<Report> shares = Shares(WholeReport(300), 4);
+    std::string owed;
+    for (const ProbeSet& set : shares[missing].pooled->sets) {
+      if (set.status != ProbeStatus::kOk) continue;
+      owed = "set " + std::to_string(set.set) + ": " +
+             testing::OwnerDetail(static_cast<int64_t>(missing));
+    }
+    shares.erase(shares.begin() + static_cast<std::ptrdiff_t>(missing));
+    const PooledLoss pooled = *MergeReports(shares, /*complete=*/false).pooled;
+    EXPECT_EQ(pooled.status_detail, owed) << "three sets, four ranks";
+    EXPECT_EQ(pooled.status == ProbeStatus::kOk, owed.empty());
+    EXPECT_EQ(pooled.error_ratio.has_value(), owed.empty());
+  }
 }
 
 TEST(MergeReports, LeavesOutWhatNoRankHadToMeasure) {

@@ -272,6 +272,31 @@ TEST_F(MonitorRanks, SayWhoMeasuresAPart) {
   }
 }
 
+TEST_F(MonitorRanks, ShareFurtherProbeSets) {
+  TinyTrainer trainer;
+  const auto reports = [&](int64_t ranks) {
+    std::vector<Report> shares;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      MonitorOptions options = Options(rank, ranks);
+      options.further_probe_sets = 2;
+      const auto monitor = *Monitor::Create(trainer.MakeSubject(), options);
+      monitor->OnStep({.step = 10, .learning_rate = 1e-2});
+      EXPECT_TRUE(monitor->Finish(seconds(60)).ok());
+      shares.push_back(monitor->latest()->report);
+    }
+    return shares;
+  };
+  const Report alone = reports(1)[0];
+  ASSERT_EQ(alone.pooled->status, ProbeStatus::kOk) << alone.pooled->status_detail;
+  EXPECT_EQ(alone.plan->further_probe_sets, 2);
+  EXPECT_GT(alone.pooled->probe_tokens, 2 * alone.quantization[2].probe_tokens);
+  std::vector<Report> shares = reports(3);
+  for (const Report& share : shares) EXPECT_EQ(share.fingerprint, alone.fingerprint);
+  const Report merged = internal::MergeReports(shares, /*complete=*/true);
+  EXPECT_EQ(merged.pooled, alone.pooled);
+  EXPECT_EQ(merged.plan, alone.plan);
+}
+
 TEST_F(MonitorRanks, LeaveSlicesAndCooldownsToOne) {
   TinyTrainer trainer;
   const TempDir dir;

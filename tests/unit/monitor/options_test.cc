@@ -74,6 +74,9 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.max_probe_tokens = 0;
   ExpectRefused(options, "max_probe_tokens", "0");
   options = {};
+  options.further_probe_sets = -2;
+  ExpectRefused(options, "further_probe_sets", "-2");
+  options = {};
   options.max_bytes = -1;
   ExpectRefused(options, "max_bytes", "-1");
   options.max_bytes = 0;

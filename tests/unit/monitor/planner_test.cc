@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace ptqwatch::internal {
@@ -104,7 +105,7 @@ PlanModel WithMerges() {
   std::vector<ProbeCost> costs = model.costs.probes();
   costs.push_back({.probe = "merges",
                    .with_curvature = true,
-                   .per_merge = true,
+                   .of_each = &Plan::merges,
                    .fixed = 2,
                    .probe_batch = 0.25});
   model.costs = SnapshotCosts(costs);
@@ -142,6 +143,35 @@ TEST(Planner, FitsTheMergesOfAPlanThatWasKept) {
   EXPECT_EQ(planner.plan().merges, 0);
   planner.Fit(2 * 122.5);
   EXPECT_EQ(planner.plan(), (Plan{32, 16, 64, 1, 4}));
+}
+
+// Both sets take 40 s together, beside the 82 s of the full plan and 10 s for each merge.
+TEST(PlanModel, HasAllFurtherSetsOrNoneAndThenMerges) {
+  PlanModel model = WithMerges();
+  model.range.further_probe_sets = 2;
+  std::vector<ProbeCost> costs = model.costs.probes();
+  costs.push_back({.probe = "sets", .of_each = &Plan::further_probe_sets, .fixed = 20});
+  model.costs = SnapshotCosts(costs);
+  EXPECT_EQ(model.Full().further_probe_sets, 2);
+  EXPECT_EQ(model.Smallest().further_probe_sets, 0);
+  const auto fit = [&](double seconds) {
+    const Plan plan = model.Fit(2 * seconds);
+    return std::pair(plan.further_probe_sets, plan.merges);
+  };
+  EXPECT_EQ(fit(172.5), std::pair(int64_t{2}, int64_t{5}));
+  EXPECT_EQ(fit(122.5), std::pair(int64_t{2}, int64_t{0}));
+  EXPECT_EQ(fit(112.5), std::pair(int64_t{0}, int64_t{3}));
+  EXPECT_THAT(model.Describe(model.Full()), HasSubstr("5 of 5 merges, 2 of 2 further probe sets"));
+  // Those of a plan that was kept follow the time too, and the first snapshot can be small.
+  Planner planner(model, Plan{32, 16, 64, 1, 5, 2});
+  EXPECT_EQ(planner.plan().further_probe_sets, 0);
+  planner.Fit(2 * 122.5);
+  EXPECT_EQ(planner.plan(), (Plan{32, 16, 64, 1, 0, 2}));
+  Planner fresh(model, std::nullopt);
+  fresh.Fit(2 * 172.5);
+  EXPECT_EQ(fresh.Next(1).further_probe_sets, 0);
+  EXPECT_EQ(fresh.Next(1).further_probe_sets, 2);
+  EXPECT_EQ(fresh.Additional(1000).further_probe_sets, 2);
 }
 
 TEST(Planner, DropsMergesFirstIfTheyTakeLonger) {

@@ -42,7 +42,8 @@ TEST(SnapshotCosts, TakesAtOnceWhatWasNotKnown) {
 }
 
 TEST(SnapshotCosts, CountsMergesAndLearnsFromThemAlone) {
-  SnapshotCosts costs({{.probe = "merges", .per_merge = true, .fixed = 1, .probe_batch = 2}});
+  SnapshotCosts costs(
+      {{.probe = "merges", .of_each = &Plan::merges, .fixed = 1, .probe_batch = 2}});
   constexpr Plan kMerges{.probe_batches = 4, .merges = 3};
   EXPECT_EQ(costs.EverySnapshot(kMerges), 3 * 9);
   EXPECT_EQ(costs.EverySnapshot(kPlan), 0);
@@ -50,6 +51,12 @@ TEST(SnapshotCosts, CountsMergesAndLearnsFromThemAlone) {
   EXPECT_EQ(costs.EverySnapshot(kMerges), 3 * 9);
   costs.Learn({kMerges, {{"merges", 4 * 3 * 9.0}}});
   EXPECT_DOUBLE_EQ(costs.EverySnapshot(kMerges), 2 * 3 * 9);
+}
+
+TEST(SnapshotCosts, CountsFurtherSetsLikewise) {
+  const SnapshotCosts costs({{.probe = "sets", .of_each = &Plan::further_probe_sets, .fixed = 3}});
+  EXPECT_EQ(costs.EverySnapshot({.probe_batches = 4, .further_probe_sets = 2}), 6);
+  EXPECT_EQ(costs.EverySnapshot({.probe_batches = 4, .merges = 2}), 0);
 }
 
 TEST(SnapshotCosts, CountsAProbeThatWorksWithoutCurvatureAtEverySnapshot) {

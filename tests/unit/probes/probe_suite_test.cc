@@ -116,7 +116,7 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   const std::vector<ProbeNeeds> together = (*suite)->Needs(INT64_MAX);
   ASSERT_EQ(together.size(), 5u);
   EXPECT_EQ(together[0].kept_bytes, quantization.kept_bytes);
-  EXPECT_TRUE(together[3].seconds.per_merge);
+  EXPECT_EQ(together[3].seconds.of_each, &Plan::merges);
   EXPECT_GT(together[4].seconds.probe_batch, 0);
   EXPECT_GT(together[4].seconds.fixed, 0);
   // Nobody else uses the quantized weights.

@@ -140,6 +140,24 @@ TEST_F(WorkShareTest, GivesEachOfFourRanksAPart) {
   EXPECT_THAT(Share(8, 9).Describe(options), HasSubstr("the full-precision loss alone (this one)"));
 }
 
+TEST_F(WorkShareTest, DealsFurtherProbeSetsToRanksWithTime) {
+  options.further_probe_sets = 3;
+  subject = trainer.MakeSubject();
+  session = *ModelSession::Open(*subject, SessionOptions(options));
+  const WorkShare share = Share(1, 4);
+  ASSERT_EQ(share.further_sets.size(), 3u);
+  for (const int64_t owner : share.further_sets) {
+    EXPECT_NE(owner, share.curvature) << "the rank with most to do";
+    EXPECT_THAT(Share(owner, 4).Describe(options), HasSubstr("probe set "));
+  }
+  EXPECT_EQ(Share(2, 4).further_sets, share.further_sets);
+  // Each further rank takes another set.
+  std::vector<int64_t> owners = Share(0, 9).further_sets;
+  std::sort(owners.begin(), owners.end());
+  EXPECT_EQ(std::unique(owners.begin(), owners.end()), owners.end());
+  EXPECT_THAT(Share(0, 1).further_sets, ElementsAre(0, 0, 0));
+}
+
 TEST_F(WorkShareTest, NeedsNoCurvature) {
   options.curvature.enabled = false;
   options.averaging.enabled = false;

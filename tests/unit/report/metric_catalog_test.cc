@@ -267,6 +267,15 @@ TEST_F(MetricCatalogTest, ShowsMixturesByTheNumberOfRaisedLayers) {
   EXPECT_THAT(Collect(kName), ElementsAre("gptq,3,int,4,1,=0.16", "gptq,3,int,4,2,=0.125"));
 }
 
+TEST_F(MetricCatalogTest, ShowsTheErrorOnAllProbeSetsIfAllWereMeasured) {
+  EXPECT_THAT(Collect("ptqwatch_pooled_error_ratio"), ElementsAre("gptq,3,int,=0.117"));
+  EXPECT_THAT(Collect("ptqwatch_pooled_error_ratio_stderr"), ElementsAre("gptq,3,int,=0.003"));
+  report_.report.pooled->status = ProbeStatus::kOtherRank;
+  EXPECT_THAT(Collect("ptqwatch_pooled_error_ratio"), IsEmpty());
+  report_.report.pooled.reset();
+  EXPECT_THAT(Collect("ptqwatch_pooled_error_ratio_stderr"), IsEmpty());
+}
+
 TEST_F(MetricCatalogTest, ShowsTheLossUnderNoiseIfItWasMeasured) {
   EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats"), ElementsAre("=0.031"));
   EXPECT_THAT(Collect("ptqwatch_noise_loss_delta_nats_stderr"), ElementsAre("=0.0015"));

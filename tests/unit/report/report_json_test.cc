@@ -44,6 +44,18 @@ TEST(ReportJson, HasTheLossUnderNoise) {
                             "probe_tokens": 65536})"));
 }
 
+TEST(ReportJson, HasTheLossOnAllProbeSets) {
+  const json line = json::parse(ToJson(SampleReport()));
+  const json& pooled = line.at("pooled");
+  ExpectKeys(pooled,
+             "method bits format status status_detail delta_nats delta_stderr_nats error_ratio "
+             "error_ratio_stderr probe_tokens sets");
+  EXPECT_EQ(pooled.size(), 11u);
+  ASSERT_EQ(pooled.at("sets").size(), 3u);
+  EXPECT_EQ(pooled.at("sets").at(1).at("set"), 1);
+  EXPECT_EQ(pooled.at("sets").at(1).size(), 13u);
+}
+
 TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
   ExpectKeys(
@@ -56,8 +68,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "probe_status_detail "
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers curvature "
-      "averaging mixed_precision noise predicted_end plan tasks verdict cost");
-  EXPECT_EQ(line.size(), 42u);
+      "averaging mixed_precision noise pooled predicted_end plan tasks verdict cost");
+  EXPECT_EQ(line.size(), 43u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,

@@ -152,6 +152,25 @@ TEST_F(ModelSessionTest, TakesTheFirstProbeSequencesForCurvatureUnlessTheSubject
   EXPECT_EQ((*own)->curvature()[1][0].size(0), 90);
 }
 
+TEST_F(ModelSessionTest, CutsFurtherProbeSetsFromTheEnd) {
+  options_.probe.clear();
+  for (int64_t i = 1; i <= 8; ++i) options_.probe.push_back({Inputs(i)});
+  const auto session = Open({.probe = true, .further_probe_sets = 2});
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto lengths = [](const std::vector<Batch>& batches) {
+    std::vector<int64_t> rows;
+    for (const Batch& batch : batches) rows.push_back(batch[0].size(0));
+    return rows;
+  };
+  EXPECT_EQ(lengths((*session)->probe()), (std::vector<int64_t>{1, 2, 3, 4}));
+  ASSERT_EQ((*session)->further_probe().size(), 2u);
+  EXPECT_EQ(lengths((*session)->further_probe()[0]), (std::vector<int64_t>{5, 6}));
+  EXPECT_EQ(lengths((*session)->further_probe()[1]), (std::vector<int64_t>{7, 8}));
+  EXPECT_THAT(std::string(Refusal({.probe = true, .further_probe_sets = 8}).message()),
+              HasSubstr("further_probe_sets = 8: needs more probe batches than that, and there "
+                        "are 8"));
+}
+
 TEST_F(ModelSessionTest, NamesTheBatchesThatAreMissing) {
   const auto refused = [&](const ModelSessionOptions& needed, const std::string& why) {
     const absl::Status status = Refusal(needed);

@@ -26,6 +26,7 @@ constexpr TextStyle kUtf8{.utf8 = true};
 AnalyzedReport OfOneBranch() {
   AnalyzedReport report = SampleReport();
   report.report.branch.reset();
+  report.report.pooled.reset();
   return report;
 }
 
@@ -89,6 +90,22 @@ TEST(ReportTable, LeavesOutTheLeastImportantFirst) {
   EXPECT_EQ(header(41), "  step       gptq3       gptq4 verdict");
   EXPECT_EQ(header(30), "  step       gptq3 verdict");
   EXPECT_EQ(header(20), "  step       gptq3");
+}
+
+TEST(ReportTable, ShowsTheErrorOnAllProbeSetsOnceThereAreSome) {
+  ReportTable table(kUtf8);
+  AnalyzedReport report = OfOneBranch();
+  report.report.curvature.reset();
+  report.report.quantization.resize(1);
+  EXPECT_THAT(*table.Add(report, 80).header, Not(HasSubstr("pooled")));
+  report.report.pooled = testing::SamplePooled();
+  const auto lines = table.Add(report, 80);
+  EXPECT_THAT(*lines.header, HasSubstr("        gptq3       pooled  verdict"));
+  EXPECT_THAT(lines.row, HasSubstr("  11.89\u00b10.59%  11.70\u00b10.30%  decay"));
+  report.report.pooled->status = ProbeStatus::kOtherRank;
+  EXPECT_THAT(table.Add(report, 80).row, HasSubstr("        other  decay"));
+  report.report.pooled.reset();
+  EXPECT_THAT(table.Add(report, 80).row, HasSubstr("            -  decay"));
 }
 
 TEST(ReportTable, NamesTheBranchOnceThereIsOne) {

@@ -143,6 +143,17 @@ TEST(MixedPrecisionBlock, ShowsWhatRaisingLayersWouldGive) {
   EXPECT_EQ(MixedPrecisionBlock(report, {}), "mixed      gptq3, 2 layers at 4 bits: out_of_time\n");
 }
 
+TEST(PooledBlock, ShowsAllProbeSetsOrWhichAreMissing) {
+  Report report = testing::SampleReport().report;
+  EXPECT_EQ(PooledBlock(report, {}),
+            "pooled     gptq3 E 11.70+-0.30%, 0.2050+-0.0060 nats on 196608 tokens of 3 sets\n");
+  report.pooled->status = ProbeStatus::kOtherRank;
+  report.pooled->status_detail = "set 2: rank 3 measures it";
+  EXPECT_EQ(PooledBlock(report, {}), "pooled     other_rank: set 2: rank 3 measures it\n");
+  report.pooled.reset();
+  EXPECT_EQ(PooledBlock(report, {}), "");
+}
+
 TEST(NoiseBlock, ShowsWhatNoiseCosts) {
   Report report = testing::SampleReport().report;
   EXPECT_EQ(NoiseBlock(report, {}),
