@@ -189,6 +189,7 @@ Report Together(const std::vector<Report>& ranks, int& parts) {
 std::string Numbers(Report report) {
   report.cost.clear();
   report.snapshot_time_unix_seconds = 0;
+  report.trigger = SnapshotTrigger::kUnknown;  // Finish, if the monitor was busy at the step
   report.rank.reset();
   report.ranks.reset();
   report.parameter_digests.clear();

@@ -147,7 +147,7 @@ TEST_F(WorkShareTest, DealsFurtherProbeSetsToRanksWithTime) {
   const WorkShare share = Share(1, 4);
   ASSERT_EQ(share.further_sets.size(), 3u);
   for (const int64_t owner : share.further_sets) {
-    EXPECT_NE(owner, share.curvature) << "the rank with most to do";
+    EXPECT_NE(owner, share.averaging) << "the rank with most to do";
     EXPECT_THAT(Share(owner, 4).Describe(options), HasSubstr("probe set "));
   }
   EXPECT_EQ(Share(2, 4).further_sets, share.further_sets);
