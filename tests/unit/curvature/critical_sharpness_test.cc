@@ -55,6 +55,8 @@ TEST(FindCriticalSharpness, IsTheCurvatureAlongADirection) {
   const auto found = FindCriticalSharpness(quadratic.surface, quadratic.d, {});
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_NEAR(found->sharpness, (0.09 + 2 * 0.01 + 3 * 0.04) / 0.14, 1e-9);
+  // -2 g'd / d'Hd: as far as the slope along d happens to be large.
+  EXPECT_NEAR(found->scale, -2 * (0.5 * 0.3 - 1.0 * 0.1 + 1.5 * 0.2) / (0.09 + 0.02 + 0.12), 1e-9);
 }
 
 // L = e^x - x, at x0.
