@@ -98,7 +98,9 @@ absl::StatusOr<std::unique_ptr<RunLock>> RunLock::Take(const std::string& path_o
   if (absl::Status made = MakeDirectory(run_dir); !made.ok()) return made;
   const std::string path = StrCat(run_dir, "/", kLockFileName);
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return absl::ErrnoToStatus(errno, StrCat("cannot open '", path, "'"));
+  if (file < 0) {
+    return absl::ErrnoToStatus(errno, StrCat("run_dir '", run_dir, "': cannot open its lock file"));
+  }
   std::unique_ptr<RunLock> lock(new RunLock(file));
   if (flock(file, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {

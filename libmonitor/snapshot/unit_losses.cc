@@ -61,7 +61,10 @@ absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batc
   at::NoGradGuard no_grad;
   const at::Tensor& raw = losses.values;
   if (!raw.defined() || !at::isFloatingType(raw.scalar_type())) {
-    return absl::FailedPreconditionError("losses must return floating-point values");
+    return absl::FailedPreconditionError(
+        StrCat("losses returned values of type ",
+               raw.defined() ? c10::toString(raw.scalar_type()) : "undefined",
+               "; they must be floating-point"));
   }
   if (raw.dim() > 2 || raw.numel() == 0) {
     return absl::FailedPreconditionError(

@@ -92,6 +92,10 @@ class ProcessMonitor:
     def _start(self, adapter, build, losses, probe, calibration, curvature, options):
         if options.pop("copy_beside_training", None):
             _log.warning("copy_beside_training has no effect with mode='process'")
+        try:
+            os.getcwd()
+        except OSError as error:
+            raise RuntimeError(f"the working directory is gone ({error.strerror}): call os.chdir() before ptqwatch.watch()") from error
         self._on_alert = options.pop("on_alert", None)
         serve = options.pop("serve", None)
         if options.get("run_dir"):

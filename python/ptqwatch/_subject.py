@@ -149,6 +149,9 @@ class ModelAdapter:
         if not isinstance(replica, torch.nn.Module):
             raise TypeError(f"build returned an object of type {type(replica).__name__}, not a torch.nn.Module")
         replica = unwrap(replica)
+        for name, value, _ in named_tensors(replica):
+            if value.is_meta:
+                raise ValueError(f"build returned a model whose '{name}' is on the meta device; it must be on the CPU")
         if replica is self.model:
             raise ValueError("build returned the live model itself; it must make another one")
         self.replica = _without_compiled_parts(replica).eval()

@@ -217,6 +217,8 @@ def _monitor_options(options, every, run_dir, serve):
 @atexit.register
 def _end() -> None:
     # Before the interpreter ends, because a thread that then asks for its lock is ended inside functions that may not throw.
-    for monitor in list(_monitors):
-        monitor.stop()
-    _native.end_python()
+    try:
+        for monitor in list(_monitors):
+            monitor.stop()
+    finally:  # also after a second Ctrl-C
+        _native.end_python()

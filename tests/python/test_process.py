@@ -299,6 +299,12 @@ def test_ctrl_c_while_the_worker_starts_ends_it(monkeypatch):
     assert is_gone(workers[0]), raised
 
 
+def test_a_working_directory_that_is_gone_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert "the working directory is gone (No such file or directory)" in watch(run_dir="run").failure
+
+
 def test_what_the_worker_cannot_import_is_named(monkeypatch):
     module = types.ModuleType("of_the_trainer_only")
     exec("def losses(model, batch): pass\ndef build(): pass", module.__dict__)

@@ -13,6 +13,7 @@ import tiny
 import torch
 
 import ptqwatch
+from ptqwatch import _watch
 
 PROBE = tiny.probe_batches()
 # The tests need a few reports soon, not a light load.
@@ -210,6 +211,7 @@ def test_losses_may_have_weights_and_answers():
     ({"losses": "tiny:nothing"}, RuntimeError, ["losses = 'tiny:nothing'"]),
     ({"build": "no_such_module:build"}, RuntimeError, ["build = 'no_such_module:build'"]),
     ({"build": lambda: 3}, RuntimeError, ["build returned", "int"]),
+    ({"build": lambda: tiny.make_model().to("meta")}, RuntimeError, ["build returned", "'embedding.weight'", "meta device"]),
 ])
 def test_mistakes_are_named(options, error, words):
     with pytest.raises(error) as caught:
@@ -274,6 +276,9 @@ def trains(model, batch):
     (trains, ["training mode", "TinyModel"]),
     (lambda model, batch: 3.0, ["losses returned an object of type float"]),
     (lambda model, batch: (1, 2, 3), ["a tuple of 3"]),
+    (lambda model, batch: batch[1], ["values of type Long", "floating-point"]),
+    (lambda model, batch: tiny.token_losses(model, batch)[1:], ["[15, 8]", "16 sequences"]),
+    (lambda model, batch: tiny.token_losses(model, batch) * float("nan"), ["128 of 128 values are NaN"]),
     (lambda model, batch: {"value": 1}, ["'value'"]),
 ])
 def test_unsuitable_losses_leave_training_alone(losses, words):
@@ -410,6 +415,20 @@ def test_a_script_that_names_itself_is_not_imported_again(start_script):
                        on_failure="error").stop()
     """).end()
     assert printed == "trains\n"
+
+
+def test_ctrl_c_at_the_end_of_the_interpreter_leaves_threads_safe(monkeypatch):
+    ended = []
+
+    class Interrupted:
+        def stop(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_watch, "_monitors", [Interrupted()])
+    monkeypatch.setattr(_watch._native, "end_python", lambda: ended.append(True))
+    with pytest.raises(KeyboardInterrupt):
+        _watch._end()
+    assert ended
 
 
 def test_two_ranks_of_ddp_end_in_the_same_bits(start_script, tmp_path):

@@ -40,6 +40,14 @@ TEST(RunLock, IsHeldByOneAtATime) {
   EXPECT_TRUE(RunLock::Take(folder.path()).ok());
 }
 
+TEST(RunLock, NamesADirectoryThatItCannotLock) {
+  const TempDir folder;
+  std::filesystem::create_symlink("elsewhere", folder.path() + "/lock");
+  const auto lock = RunLock::Take(folder.path());
+  EXPECT_THAT(std::string(lock.status().message()),
+              HasSubstr("run_dir '" + folder.path() + "': cannot open its lock file"));
+}
+
 TEST(RunLock, IsNotKeptByAChildOfAProcessThatEnded) {
   const TempDir folder;
   int hold[2];

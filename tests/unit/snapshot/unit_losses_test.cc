@@ -103,7 +103,7 @@ TEST(SumByUnit, RefusesOtherShapesAndTypes) {
   };
   refuse(at::ones({2, 3, 1}), "[2, 3, 1]");
   refuse(at::ones({6}), "[6]");  // tokens flattened: the unit would be lost
-  refuse(at::ones({2, 3}, at::kLong), "floating-point");
+  refuse(at::ones({2, 3}, at::kLong), "values of type Long; they must be floating-point");
   refuse(at::ones({2, 0}), "[2, 0]");
   refuse({at::ones({2, 3}), at::ones({2})}, "weights of shape [2]");
 }
