@@ -2,8 +2,6 @@
 // rate makes quantization worse. MonitorOptions::on_alert sets an atomic. The training loop reads
 // it and ends the decay, and the run ends with the mean of its last weights (Reaction).
 
-#include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
@@ -21,12 +19,11 @@
 #include "reaction.h"
 #include "start_monitor.h"
 #include "stop_signal.h"
+#include "training_time.h"
 #include "weights_hash.h"
 
 namespace ptqwatch::examples {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kBits = 3;
 
@@ -40,9 +37,7 @@ std::unique_ptr<Monitor> Watch(const CharTraining& training, const Reaction& rea
 /// Returns the training time in seconds, without waiting for the monitor. `monitor` may be null.
 double Train(CharTraining& training, Reaction& reaction, const CharGptFlags& flags,
              Monitor* monitor, const StopSignal& stop) {
-  Clock::duration waited{};
-  int64_t due = 0;
-  const auto start = Clock::now();
+  TrainingTime time(monitor, flags.trainer.wait, stop);
   for (int64_t step = 1; step <= flags.schedule.steps && !stop.requested(); ++step) {
     const double learning_rate = reaction.LearningRate(step - 1);
     training.Step(learning_rate, flags.SamRho(step - 1));
@@ -51,13 +46,9 @@ double Train(CharTraining& training, Reaction& reaction, const CharGptFlags& fla
     monitor->OnStep({.step = step,
                      .learning_rate = learning_rate,
                      .tokens = step * flags.batch * flags.length});
-    if (!flags.trainer.wait || DueSnapshots(*monitor) == due) continue;
-    due = DueSnapshots(*monitor);
-    const auto wait_start = Clock::now();
-    stop.Finish(*monitor);
-    waited += Clock::now() - wait_start;
+    time.AfterStep();
   }
-  return std::chrono::duration<double>(Clock::now() - start - waited).count();
+  return time.seconds();
 }
 
 /// Gives the model GPTQ's weights and returns its loss on the held-out text.
@@ -101,11 +92,7 @@ int Run(const ActFlags& flags) {
     std::printf("validation loss %.4f\n", training.ValidationLoss());
     std::printf("quantized loss %d bits %.4f\n", kBits, QuantizedLoss(training, recipe.trainer));
   }
-  if (monitor) {
-    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * recipe.trainer.linger_seconds)));
-    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
-  }
-  return stop.exit_code();
+  return stop.Linger(monitor.get(), recipe.trainer.linger_seconds);
 }
 
 }  // namespace

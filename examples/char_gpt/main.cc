@@ -2,8 +2,6 @@
 // would cost it. CharTraining::MakeSubject defines the measured model and batches. The rest of the
 // monitor's use is in this file: Watch creates it, Train calls OnStep, Run ends it.
 
-#include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -16,12 +14,11 @@
 #include "ptqwatch/monitor.h"
 #include "start_monitor.h"
 #include "stop_signal.h"
+#include "training_time.h"
 #include "weights_hash.h"
 
 namespace ptqwatch::examples {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Creates the monitor. With --run-dir it also keeps a journal.
 std::unique_ptr<Monitor> Watch(std::unique_ptr<Subject> subject, const CharGptFlags& flags) {
@@ -43,10 +40,7 @@ struct TrainingResult {
 /// The training loop. A signal ends it early. `monitor` may be null.
 TrainingResult Train(CharTraining& training, const CharGptFlags& flags, Monitor* monitor,
                      const StopSignal& stop) {
-  Clock::duration waited{};
-  int64_t due = 0;
-
-  const auto start = Clock::now();
+  TrainingTime time(monitor, flags.trainer.wait, stop);
   int64_t step = 0;
   while (step < flags.schedule.steps && !stop.requested()) {
     const double learning_rate = flags.schedule.LearningRate(step);
@@ -58,14 +52,9 @@ TrainingResult Train(CharTraining& training, const CharGptFlags& flags, Monitor*
                      .learning_rate = learning_rate,
                      .tokens = step * flags.batch * flags.length,
                      .loss = loss.item<double>()});
-    if (flags.trainer.wait && DueSnapshots(*monitor) > due) {
-      due = DueSnapshots(*monitor);
-      const auto wait_start = Clock::now();
-      stop.Finish(*monitor);
-      waited += Clock::now() - wait_start;
-    }
+    time.AfterStep();
   }
-  return {step, std::chrono::duration<double>(Clock::now() - start - waited).count()};
+  return {step, time.seconds()};
 }
 
 int Run(const CharGptFlags& flags) {
@@ -81,11 +70,7 @@ int Run(const CharGptFlags& flags) {
   std::printf("training seconds %.3f\n", result.seconds);
   std::printf("weights sha256 %s\n", WeightsSha256(training.model()).c_str());
   if (!stop.requested()) std::printf("validation loss %.4f\n", training.ValidationLoss());
-  if (monitor) {
-    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * flags.trainer.linger_seconds)));
-    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
-  }
-  return stop.exit_code();
+  return stop.Linger(monitor.get(), flags.trainer.linger_seconds);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -81,6 +82,14 @@ void StopSignal::Finish(Monitor& monitor) const {
   const absl::Status status = monitor.Finish(kFinishTimeout, Cancel());
   if (status.ok() || requested()) return;
   std::fprintf(stderr, "the last step was not measured: %s\n", status.ToString().c_str());
+}
+
+int StopSignal::Linger(Monitor* monitor, double seconds) const {
+  if (monitor != nullptr) {
+    Sleep(std::chrono::milliseconds(std::llround(1e3 * seconds)));
+    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
+  }
+  return exit_code();
 }
 
 }  // namespace ptqwatch::examples

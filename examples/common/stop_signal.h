@@ -25,6 +25,9 @@ class StopSignal {
   /// Calls Monitor::Finish unless a signal has arrived; a later signal ends the call early. Waits
   /// at most five minutes. If the last step was not measured, prints the reason on standard error.
   void Finish(Monitor& monitor) const;
+  /// Keeps the monitor, if it is not null, for so long or until a signal arrives, and stops it.
+  /// Returns exit_code().
+  int Linger(Monitor* monitor, double seconds) const;
 
  private:
   struct sigaction old_interrupt_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <numeric>
 #include <sstream>
 #include <string_view>
 
@@ -173,11 +172,6 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
   app.add_option("--threads", flags->threads, "Threads to compute with")
       ->check(positive)
       ->capture_default_str();
-}
-
-int64_t DueSnapshots(const Monitor& monitor) {
-  const auto snapshots = monitor.status().snapshots;
-  return std::accumulate(snapshots.begin(), snapshots.end(), int64_t{0});
 }
 
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "ptqwatch/monitor.h"
 #include "ptqwatch/options.h"
 
 namespace ptqwatch::examples {
@@ -38,9 +37,6 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags);
 
 /// The monitor options for a run of `steps` steps. REQUIRES: the flags were parsed.
 MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps);
-
-/// The number of snapshots due so far. With --wait, training waits at each.
-int64_t DueSnapshots(const Monitor& monitor);
 
 /// Accepts numbers from `min` to `max`. Unlike CLI::Range it refuses NaN.
 CLI::Validator RealFrom(double min, double max);

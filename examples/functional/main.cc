@@ -2,8 +2,7 @@
 // net_subject.cc shows the arrays to the monitor; this file creates the monitor and calls it from
 // the training loop.
 
-#include <chrono>
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <random>
@@ -22,12 +21,11 @@
 #include "stop_signal.h"
 #include "text.h"
 #include "train.h"
+#include "training_time.h"
 #include "weights_hash.h"
 
 namespace ptqwatch::examples {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kProbeWindows = 65536;
 constexpr int64_t kCalibrationWindows = 8192;
@@ -85,32 +83,21 @@ int Run(const FunctionalFlags& flags) {
   }
 
   int64_t steps = 0;
-  int64_t due = 0;
-  Clock::duration waited{};
-  const auto start = Clock::now();
+  TrainingTime time(monitor.get(), flags.trainer.wait, stop);
   Train(net, optimizer, text.training, flags.recipe, [&](const StepInfo& info) {
     steps = info.step;
     if (monitor) monitor->OnStep(info);
-    if (monitor && flags.trainer.wait && DueSnapshots(*monitor) > due) {
-      due = DueSnapshots(*monitor);
-      const auto wait_start = Clock::now();
-      stop.Finish(*monitor);
-      waited += Clock::now() - wait_start;
-    }
+    time.AfterStep();
     return !stop.requested();
   });
-  const std::chrono::duration<double> took = Clock::now() - start - waited;
+  const double seconds = time.seconds();
 
   if (monitor) stop.Finish(*monitor);
   if (stop.requested()) std::printf("interrupted after step %ld\n", steps);
-  std::printf("training seconds %.3f\n", took.count());
+  std::printf("training seconds %.3f\n", seconds);
   std::printf("weights sha256 %s\n", HashOf(net).c_str());
   if (!stop.requested()) std::printf("validation loss %.4f\n", net.Loss(probe));
-  if (monitor) {
-    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * flags.trainer.linger_seconds)));
-    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
-  }
-  return stop.exit_code();
+  return stop.Linger(monitor.get(), flags.trainer.linger_seconds);
 }
 
 }  // namespace

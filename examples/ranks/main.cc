@@ -23,6 +23,7 @@
 #include "ranks_flags.h"
 #include "start_monitor.h"
 #include "stop_signal.h"
+#include "training_time.h"
 #include "weights_hash.h"
 
 namespace ptqwatch::examples {
@@ -73,7 +74,7 @@ int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags,
               const StopSignal& stop) {
   const CharGptFlags& recipe = flags.recipe;
   const std::vector<at::Tensor> parameters = training.model().parameters();
-  int64_t due = 0;
+  TrainingTime time(monitor, recipe.trainer.wait, stop);
   int64_t step = Continue(training, flags);
   while (step < recipe.schedule.steps && !stop.requested()) {
     const double learning_rate = recipe.schedule.LearningRate(step);
@@ -98,9 +99,7 @@ int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags,
                        .loss = loss.item<double>()});
     }
     Save(training, flags, step);
-    if (monitor == nullptr || !recipe.trainer.wait || DueSnapshots(*monitor) == due) continue;
-    due = DueSnapshots(*monitor);
-    stop.Finish(*monitor);
+    time.AfterStep();
   }
   return step;
 }
@@ -121,11 +120,7 @@ int Run(const RanksFlags& flags) {
   if (monitor) stop.Finish(*monitor);
   std::printf("%s step %ld\n", stop.requested() ? "interrupted after" : "ended at", steps);
   std::printf("weights sha256 %s\n", WeightsSha256(training.model()).c_str());
-  if (monitor) {
-    stop.Sleep(std::chrono::milliseconds(std::llround(1e3 * flags.recipe.trainer.linger_seconds)));
-    monitor->Stop(std::chrono::seconds(5)).IgnoreError();
-  }
-  return stop.exit_code();
+  return stop.Linger(monitor.get(), flags.recipe.trainer.linger_seconds);
 }
 
 }  // namespace

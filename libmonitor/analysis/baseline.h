@@ -34,7 +34,6 @@ class Baseline {
                                      const SeriesPrior& prior);
 
   double At(double x) const { return level_ + slope_ * (x - center_); }
-  double center() const { return center_; }
   double scatter() const { return scatter_; }
   double slope() const { return slope_; }
   double slope_stderr() const;

@@ -16,11 +16,6 @@
 
 namespace ptqwatch::internal {
 
-enum class QueueOverflow {
-  kDropOldest,  ///< except the item that is being handled
-  kDropNewest,
-};
-
 enum class QueueDrop {
   kFull,        ///< the queue was full
   kNotHandled,  ///< still queued when Stop ran out of time
@@ -30,7 +25,6 @@ template <typename Item>
 struct ReportQueueOptions {
   std::string thread_name = {};
   size_t capacity = 256;
-  QueueOverflow overflow = QueueOverflow::kDropOldest;
   /// If a thread is still handling an item at the deadline of Stop: false waits for that item, true
   /// leaves the thread behind (the callbacks must then own everything they use).
   bool leave_behind = false;
@@ -45,7 +39,8 @@ struct ReportQueueOptions {
 };
 
 /// A bounded queue whose own thread handles the items in order, so that an exporter can take a
-/// report without making the monitor wait. Thread-safe. Copying an Item must not throw.
+/// report without making the monitor wait. A full queue drops its oldest item but the one that is
+/// being handled, because the newest matter most. Thread-safe. Copying an Item must not throw.
 template <typename Item>
 class ReportQueue {
  public:
@@ -116,9 +111,7 @@ void ReportQueue<Item>::Push(Item item) {
   if (shared.items.size() >= shared.options.capacity) {
     Drop(shared, QueueDrop::kFull);
     const size_t oldest = shared.handling ? 1 : 0;
-    if (shared.options.overflow == QueueOverflow::kDropNewest || oldest == shared.items.size()) {
-      return;
-    }
+    if (oldest == shared.items.size()) return;
     shared.items.erase(shared.items.begin() + static_cast<std::ptrdiff_t>(oldest));
   }
   shared.items.push_back(std::move(item));

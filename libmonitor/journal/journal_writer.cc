@@ -85,9 +85,6 @@ class JournalWriter final : public Exporter {
         queue_, ReportQueue<Line>::Start(
                     {.thread_name = "ptqw-journal",
                      .capacity = kJournalQueue,
-                     // The newest lines are the most important ones: a resumed run continues their
-                     // sequence numbers.
-                     .overflow = QueueOverflow::kDropOldest,
                      .leave_behind = true,
                      .handle = [output](const Line& line) { return output->Write(line); },
                      .rest = [output] { output->Sync(); },

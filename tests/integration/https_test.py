@@ -11,7 +11,7 @@ import unittest
 from prometheus_test import Prometheus
 from servers import until
 from tls_test import Authority
-from trainer import Trainer
+from trainer import Trainer, train
 
 CHAR_GPT, PTQWATCH = None, None
 TOKEN = "correct-horse-battery"
@@ -48,10 +48,7 @@ class Https(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
         cls.run_dir = os.path.join(cls.folder, "run")
-        with Trainer(CHAR_GPT, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir",
-                     cls.run_dir) as trainer:
-            code, _, err = trainer.finish()
-            assert code == 0, err
+        train(CHAR_GPT, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir", cls.run_dir)
         cls.ours, cls.theirs = Authority(cls.folder, "ours"), Authority(cls.folder, "theirs")
         cls.server, cls.client = cls.ours.issue("server"), cls.ours.issue("client", names="DNS:client")
         cls.trust = ["--cacert", cls.ours.certificate]

@@ -14,7 +14,7 @@ import unittest
 
 import browser
 from serve_test import NO_SERVERS
-from trainer import Trainer, journal
+from trainer import Trainer, journal, train
 
 CHAR_GPT, PTQWATCH = None, None
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">&amp;'"
@@ -53,9 +53,7 @@ class Page(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.run_dir = os.path.join(cls.folder.name, "short")
-        with Trainer(CHAR_GPT, "--steps", "400", "--wait", "on", "--bits", "3,4", "--run-dir", cls.run_dir, *NO_SERVERS) as trainer:
-            code, _, err = trainer.finish()
-            assert code == 0, err
+        train(CHAR_GPT, "--steps", "400", "--wait", "on", "--bits", "3,4", "--run-dir", cls.run_dir, *NO_SERVERS)
         cls.reports, cls.events, _ = journal(cls.run_dir)
         cls.status = os.path.join(cls.run_dir, "status.json")
         cls.browser = browser.Browser()

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from trainer import Trainer, journal
+from trainer import journal, train
 
 CHAR_GPT, PTQWATCH = None, None
 
@@ -24,10 +24,8 @@ class Replay(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.run_dir = os.path.join(cls.folder.name, "run")
-        with Trainer(CHAR_GPT, "--steps", "240", "--every", "20", "--wait", "on", "--http", "off", "--grpc", "off", "--methods",
-                     "gptq", "--bits", "3", "--run-dir", cls.run_dir) as trainer:
-            code, _, err = trainer.finish()
-            assert code == 0, err
+        train(CHAR_GPT, "--steps", "240", "--every", "20", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "gptq",
+              "--bits", "3", "--run-dir", cls.run_dir)
         cls.file = os.path.join(cls.run_dir, "journal.jsonl")
         with open(cls.file, encoding="utf-8") as file:
             cls.text = file.read()

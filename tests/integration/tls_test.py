@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from trainer import CACHE, Trainer
+from trainer import CACHE, Trainer, train
 
 sys.path.insert(0, os.path.join(CACHE, "python-grpc"))
 import grpc  # noqa: E402
@@ -74,9 +74,7 @@ class Tls(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
         cls.run_dir = os.path.join(cls.folder, "run")
-        trainer = Trainer(CHAR_GPT, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir", cls.run_dir)
-        code, _, err = trainer.finish()
-        assert code == 0, err
+        train(CHAR_GPT, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir", cls.run_dir)
         cls.ours, cls.theirs = Authority(cls.folder, "ours"), Authority(cls.folder, "theirs")
         cls.server, cls.client = cls.ours.issue("server"), cls.ours.issue("client", names="DNS:client")
         cls.token, cls.wrong_token = os.path.join(cls.folder, "token"), os.path.join(cls.folder, "wrong-token")

@@ -95,3 +95,11 @@ class Trainer:
         self.process.wait()
         self.process.stdout.close()
         self.process.stderr.close()
+
+
+def train(binary, *flags):
+    """A whole run of a trainer, as a class of tests needs it beforehand."""
+    with Trainer(binary, *flags) as trainer:
+        code, _, err = trainer.finish()
+    if code != 0:
+        raise AssertionError(err)

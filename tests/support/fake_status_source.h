@@ -31,10 +31,7 @@ class FakeStatusSource final : public StatusSource {
     }
     return status;
   }
-  std::shared_ptr<const AnalyzedReport> latest() const override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return latest_;
-  }
+  std::shared_ptr<const AnalyzedReport> latest() const override { return nullptr; }
   void CountDrop(std::string_view exporter, std::string_view reason) override {
     std::lock_guard<std::mutex> lock(mutex_);
     ++drops_[{std::string(exporter), std::string(reason)}];
@@ -45,12 +42,6 @@ class FakeStatusSource final : public StatusSource {
     std::lock_guard<std::mutex> lock(mutex_);
     change(status_);
   }
-  void SetLatest(std::shared_ptr<const AnalyzedReport> latest) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    latest_ = std::move(latest);
-  }
-  /// Call before the exporter starts.
-  void SetAttempt(int attempt) { run_.attempt = attempt; }
   int64_t drops(const std::string& exporter, const std::string& reason) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = drops_.find({exporter, reason});
@@ -62,7 +53,6 @@ class FakeStatusSource final : public StatusSource {
   mutable std::mutex mutex_;
   MonitorStatus status_;
   std::map<std::pair<std::string, std::string>, int64_t> drops_;
-  std::shared_ptr<const AnalyzedReport> latest_;
 };
 
 }  // namespace ptqwatch::testing

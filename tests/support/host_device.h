@@ -43,7 +43,6 @@ class HostDevice final : private HostMemory, public internal::ComputeDevice {
     calls_left_ = calls;
     failure_ = std::move(status);
   }
-  int64_t kernels_run() const { return kernels_run_; }
   int64_t factors_made() const { return factors_made_; }
   int64_t reads() const { return reads_; }
   /// The kernels that ran, and the sizes [m, n] of products by their arithmetic and of factors.

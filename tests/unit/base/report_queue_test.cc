@@ -41,6 +41,15 @@ struct Handler {
                 },
             .dropped = [this](QueueDrop reason) { drops.push_back(reason); }};
   }
+  // A queue that has its first item, 1, in hand until `go_on`.
+  std::unique_ptr<Queue> StartAndHold(Queue::Options options) {
+    hold_first = true;
+    auto queue = Queue::Start(std::move(options));
+    EXPECT_TRUE(queue.ok()) << queue.status();
+    (*queue)->Push(1);
+    holds.get_future().wait();
+    return *std::move(queue);
+  }
 };
 
 TEST(ReportQueue, HandlesInOrderAndRests) {
@@ -64,47 +73,23 @@ TEST(ReportQueue, HandlesInOrderAndRests) {
 
 TEST(ReportQueue, DropsTheOldestButNotTheOneInHand) {
   Handler handler;
-  handler.hold_first = true;
-  auto queue = Queue::Start(handler.Options());
-  ASSERT_TRUE(queue.ok()) << queue.status();
-  (*queue)->Push(1);
-  handler.holds.get_future().wait();
-  for (int i = 2; i <= 5; ++i) (*queue)->Push(i);
+  const auto queue = handler.StartAndHold(handler.Options());
+  for (int i = 2; i <= 5; ++i) queue->Push(i);
   handler.go_on.set_value();
-  EXPECT_TRUE((*queue)->Stop(kLong));
+  EXPECT_TRUE(queue->Stop(kLong));
   EXPECT_THAT(handler.handled, ElementsAre(1, 4, 5));
   EXPECT_THAT(handler.drops, ElementsAre(QueueDrop::kFull, QueueDrop::kFull));
-  EXPECT_EQ((*queue)->dropped(), 2);
-}
-
-TEST(ReportQueue, DropsTheNewest) {
-  Handler handler;
-  handler.hold_first = true;
-  auto options = handler.Options();
-  options.overflow = QueueOverflow::kDropNewest;
-  auto queue = Queue::Start(std::move(options));
-  ASSERT_TRUE(queue.ok()) << queue.status();
-  (*queue)->Push(1);
-  handler.holds.get_future().wait();
-  for (int i = 2; i <= 5; ++i) (*queue)->Push(i);
-  handler.go_on.set_value();
-  EXPECT_TRUE((*queue)->Stop(kLong));
-  EXPECT_THAT(handler.handled, ElementsAre(1, 2, 3));
-  EXPECT_EQ((*queue)->dropped(), 2);
+  EXPECT_EQ(queue->dropped(), 2);
 }
 
 TEST(ReportQueue, ARoomForOneKeepsTheItemInHand) {
   Handler handler;
-  handler.hold_first = true;
-  auto queue = Queue::Start(handler.Options(1));
-  ASSERT_TRUE(queue.ok()) << queue.status();
-  (*queue)->Push(1);
-  handler.holds.get_future().wait();
-  (*queue)->Push(2);
+  const auto queue = handler.StartAndHold(handler.Options(1));
+  queue->Push(2);
   handler.go_on.set_value();
-  EXPECT_TRUE((*queue)->Stop(kLong));
+  EXPECT_TRUE(queue->Stop(kLong));
   EXPECT_THAT(handler.handled, ElementsAre(1));
-  EXPECT_EQ((*queue)->dropped(), 1);
+  EXPECT_EQ(queue->dropped(), 1);
 }
 
 TEST(ReportQueue, TriesAnItemAgainWithTheNextPushAndAtStop) {
@@ -130,16 +115,12 @@ TEST(ReportQueue, TriesAnItemAgainWithTheNextPushAndAtStop) {
 
 TEST(ReportQueue, StopWaitsForTheItemInHandAndDropsTheRest) {
   Handler handler;
-  handler.hold_first = true;
-  auto queue = Queue::Start(handler.Options());
-  ASSERT_TRUE(queue.ok()) << queue.status();
-  (*queue)->Push(1);
-  handler.holds.get_future().wait();
-  (*queue)->Push(2);
-  (*queue)->Push(3);
+  const auto queue = handler.StartAndHold(handler.Options());
+  queue->Push(2);
+  queue->Push(3);
   std::future<bool> stopped =
-      std::async(std::launch::async, [&] { return (*queue)->Stop(milliseconds(0)); });
-  while ((*queue)->dropped() < 2) std::this_thread::yield();
+      std::async(std::launch::async, [&] { return queue->Stop(milliseconds(0)); });
+  while (queue->dropped() < 2) std::this_thread::yield();
   handler.go_on.set_value();
   EXPECT_TRUE(stopped.get());
   EXPECT_THAT(handler.handled, ElementsAre(1));

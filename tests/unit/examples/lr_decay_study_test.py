@@ -100,8 +100,8 @@ def scale(runs, run, by, start=0, seeds=range(3), quantizers=()):
             point[name]["loss_nats"] = point["loss_nats"] * (1 + point[name]["error_ratio"])
 
 
-class Claims(unittest.TestCase):
-    maxDiff = None
+class Textbook(unittest.TestCase):
+    """The textbook's runs, for a test to change."""
 
     @classmethod
     def setUpClass(cls):
@@ -109,9 +109,18 @@ class Claims(unittest.TestCase):
 
     def setUp(self):
         self.runs = copy.deepcopy(self.textbook)
+        self.decay = self.settings.run - legs.decay_steps(self.settings)
+
+    def verdicts(self, *names):
+        judged = {claim["id"]: claim["verdict"] for claim in claims.judge(self.settings, self.runs)}
+        return [judged[name] for name in names]
+
+
+class Claims(Textbook):
+    maxDiff = None
 
     def verdict(self, name):
-        return next(claim["verdict"] for claim in claims.judge(self.settings, self.runs) if claim["id"] == name)
+        return self.verdicts(name)[0]
 
     def test_hold_in_a_textbook(self):
         for claim in claims.judge(self.settings, self.runs):
@@ -193,19 +202,7 @@ class Claims(unittest.TestCase):
         self.assertIsNotNone(found[1]["numbers"]["of the trace"])
 
 
-class FormatClaims(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.settings, cls.textbook = textbook()
-
-    def setUp(self):
-        self.runs = copy.deepcopy(self.textbook)
-        self.decay = self.settings.run - legs.decay_steps(self.settings)
-
-    def verdicts(self, *names):
-        judged = {claim["id"]: claim["verdict"] for claim in claims.judge(self.settings, self.runs)}
-        return [judged[name] for name in names]
-
+class FormatClaims(Textbook):
     def scale_decays(self, by, *quantizers, start=None):
         for rate in self.settings.rates:
             scale(self.runs, legs.rate_run(self.settings, rate), by, self.decay + 1 if start is None else start, quantizers=quantizers)
@@ -292,19 +289,7 @@ class FormatClaims(unittest.TestCase):
         self.assertAlmostEqual(found["sharper (gptq4)"]["of d'd"], 1)
 
 
-class SinceClaims(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.settings, cls.textbook = textbook()
-
-    def setUp(self):
-        self.runs = copy.deepcopy(self.textbook)
-        self.decay = self.settings.run - legs.decay_steps(self.settings)
-
-    def verdicts(self, *names):
-        judged = {claim["id"]: claim["verdict"] for claim in claims.judge(self.settings, self.runs)}
-        return [judged[name] for name in names]
-
+class SinceClaims(Textbook):
     def set(self, run, value, key="loss_nats"):
         """Sets a number of a run's points, and the losses of quantizers with the loss."""
         for point in (point for seed in range(3) for point in self.runs[f"s{seed}.{run}"]):
