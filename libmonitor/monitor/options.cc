@@ -41,6 +41,26 @@ absl::Status ValidateSchedule(const ScheduleOptions& schedule) {
   return absl::OkStatus();
 }
 
+// How precise loss comparisons are, and on how much data.
+absl::Status ValidateComparison(const MonitorOptions& options) {
+  using internal::StrCat;
+  if (!(options.relative_stderr > 0 && std::isfinite(options.relative_stderr))) {
+    return Invalid("relative_stderr", StrCat(options.relative_stderr), "positive");
+  }
+  if (!(options.absolute_stderr_ratio >= 0 && std::isfinite(options.absolute_stderr_ratio))) {
+    return Invalid("absolute_stderr_ratio", StrCat(options.absolute_stderr_ratio),
+                   "zero (no such bound) or positive");
+  }
+  if (options.max_probe_tokens <= 0) {
+    return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
+  }
+  if (options.further_probe_sets < 0) {
+    return Invalid("further_probe_sets", StrCat(options.further_probe_sets),
+                   "zero (off) or positive");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Validate(const AveragingOptions& options) {
@@ -102,22 +122,9 @@ absl::Status Validate(const CooldownOptions& options) {
 absl::Status Validate(const MonitorOptions& options) {
   using internal::StrCat;
   if (absl::Status status = ValidateSchedule(options.schedule); !status.ok()) return status;
-  if (!(options.relative_stderr > 0 && std::isfinite(options.relative_stderr))) {
-    return Invalid("relative_stderr", StrCat(options.relative_stderr), "positive");
-  }
-  if (!(options.absolute_stderr_ratio >= 0 && std::isfinite(options.absolute_stderr_ratio))) {
-    return Invalid("absolute_stderr_ratio", StrCat(options.absolute_stderr_ratio),
-                   "zero (no such bound) or positive");
-  }
+  if (absl::Status status = ValidateComparison(options); !status.ok()) return status;
   if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
     return Invalid("noise_relative_norm", StrCat(options.noise_relative_norm),
-                   "zero (off) or positive");
-  }
-  if (options.max_probe_tokens <= 0) {
-    return Invalid("max_probe_tokens", StrCat(options.max_probe_tokens), "positive");
-  }
-  if (options.further_probe_sets < 0) {
-    return Invalid("further_probe_sets", StrCat(options.further_probe_sets),
                    "zero (off) or positive");
   }
   if (options.max_gram_bytes <= 0) {
