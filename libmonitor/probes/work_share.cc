@@ -25,6 +25,8 @@ constexpr double kSearchPasses = 42;
 constexpr double kEdgePasses = 30;
 constexpr double kTracePasses = 54;
 constexpr double kErrorPasses = 10;
+// The share of the probe batches that a comparison takes, about: it ends when it is sure enough.
+constexpr double kComparedShare = 0.25;
 // The most mixtures that are tried, in forward passes.
 constexpr double kMixturePasses = 3;
 
@@ -42,7 +44,7 @@ double RowsOf(const std::vector<Batch>& batches) {
 
 // Fixed estimates of the seconds of each part.
 struct WorkSeconds {
-  double probe = 0;              // one pass over the probe batches
+  double probe = 0;              // one pass over the probe batches that are compared
   double calibration = 0;        // the Gram matrices
   double curvature = 0;          // one pass over the curvature batches
   double search = 0;             // the eigenvectors
@@ -57,7 +59,7 @@ WorkSeconds EstimateWork(const ModelSession& session, const MonitorOptions& opti
   const auto pass = [&](const std::vector<Batch>& batches) {
     return a_row * std::min(RowsOf(batches), static_cast<double>(options.max_probe_tokens));
   };
-  seconds.probe = pass(session.probe());
+  seconds.probe = kComparedShare * pass(session.probe());
   if (!session.further_probe().empty()) {
     seconds.further_set = 2 * pass(session.further_probe().front());
   }

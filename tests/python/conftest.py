@@ -4,6 +4,9 @@ import itertools
 import os
 import pathlib
 import textwrap
+import time
+import urllib.error
+import urllib.request
 
 import pytest
 import torch
@@ -11,6 +14,19 @@ import torch
 from forks import Forks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def page_of(address, seconds=60):
+    """What the server beside a run answers, as soon as it has found the run (until then, 503)."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=10) as response:
+                return response.read().decode()
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

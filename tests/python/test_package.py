@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -78,6 +79,8 @@ def test_the_notebook_draws_a_run(tmp_path, monkeypatch):
     notebook = json.loads((ROOT / "examples/python/read_run.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert cells and not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook["cells"])
+    run_dir = re.search(r'"PTQWATCH_RUN_DIR", "(.*)"', cells[0])[1]
+    assert (ROOT / "examples/python" / run_dir).resolve() == ROOT / "runs/minimal"  # Jupyter works in the notebook's folder
     lines = (ROOT / "tests/data/verdicts/decay.jsonl").read_text().splitlines()[:40]
     reports = [{"schema_version": 1, "attempt": 1, "snapshot_time_unix_seconds": 1.7e9, **json.loads(line)} for line in lines]
     for report in reports:

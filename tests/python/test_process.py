@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 import types
-import urllib.request
 
 import process_model
 import pytest
 import torch
 
 import ptqwatch
+from conftest import page_of
 from ptqwatch import _package, _process
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -360,12 +360,7 @@ def test_the_server_outlives_the_worker(tmp_path, bin_dir, monkeypatch):
     assert monitor.served["metrics"] == address and monitor.served["restarts"] == 0
     status = json.loads((tmp_path / "run/status.json").read_text())
     assert status["process_id"] == os.getpid()
-
-    def shows_the_report():
-        with urllib.request.urlopen(address) as page:
-            return b"ptqwatch_snapshot_step 2\n" in page.read()
-
-    eventually(shows_the_report)
+    eventually(lambda: "ptqwatch_snapshot_step 2\n" in page_of(address))
     assert monitor.stop(20)
 
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ptqwatch/report.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::testing {
 
@@ -301,6 +302,22 @@ inline AnalyzedReport SampleReport() {
   report.cost = {{"stall", 0.002}, {"gptq", 1.25}, {"probe", 0.5}};
   analyzed.verdict = SampleVerdict();
   return analyzed;
+}
+
+inline MonitorStatus SampleStatus() {
+  MonitorStatus status;
+  status.step = 16010;
+  status.steps_total = 4010;
+  status.last_step_unix_seconds = 1700000010.5;
+  status.learning_rate = 0.0025;
+  status.tokens = 8200000;
+  status.training_loss_nats = 1.6;
+  status.lr_phase = LrPhase::kDecay;
+  status.health = Health::kOk;
+  status.snapshots = {20, 3, 0, 1, 0};
+  status.overhead_ratio = 0.004;
+  status.dropped_reports = {{"journal", "queue_full", 4}};
+  return status;
 }
 
 }  // namespace ptqwatch::testing

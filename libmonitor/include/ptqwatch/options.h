@@ -182,11 +182,12 @@ struct MonitorOptions {
   int64_t max_probe_tokens = 65536;
   /// Measures the loss increase of the watched quantizer (Verdict::method) on this many further
   /// sets of probe batches, for a narrower error bar (Report::pooled). Cuts the subject's probe
-  /// batches, in order, into 1 + this many parts of equally many batches; all other measurements
-  /// use the first part alone, which also gets the rest. Each set takes two forward passes over its
-  /// batches, up to max_probe_tokens, and the trainer that has it quantizes once more. `ranks` deal
-  /// the sets among them, so those with little else to do make the error bar narrower for nothing.
-  /// Sets are left out, by name, if half of a snapshot's time has no room for them. 0: off.
+  /// batches, in order, into 1 + this many sets of as many batches each. All other measurements use
+  /// the first set alone, which also has those left over. A further set costs two forward passes
+  /// over its batches, up to max_probe_tokens, and the trainer that has it quantizes once more.
+  /// `ranks` deal the sets among them, so that those with time to spare narrow the error bar. A
+  /// plan without time for a rank's sets leaves them out, and the report says so. 0: off. Needs
+  /// more probe batches than sets.
   int64_t further_probe_sets = 0;
   /// Wall-clock cap of one snapshot. Measurements cut short have the status out_of_time and no
   /// value. Zero: no cap.

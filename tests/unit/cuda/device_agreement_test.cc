@@ -20,19 +20,10 @@ using internal::RowType;
 using testing::CorrelatedInputs;
 using testing::DeviceRun;
 using testing::ExpectAgrees;
+using testing::GptqSpec;
 using testing::Matrix;
 using testing::RandomMatrix;
 using testing::RunOk;
-
-QuantizerSpec Gptq(int bits, int group_size, bool symmetric, QuantizationOrder order) {
-  QuantizerSpec spec;
-  spec.bits = bits;
-  spec.group_size = group_size;
-  spec.symmetric = symmetric;
-  spec.order = order;
-  spec.min_tokens_ratio = 0;
-  return spec;
-}
 
 // On the device, all together, and by the engine: from the same weight and inputs.
 void ExpectSame(ComputeDevice& device, const Matrix& weight, const Matrix* x,
@@ -70,10 +61,10 @@ TEST(DeviceAgreement, GptqAgreesOnOddShapes) {
     std::vector<QuantizerSpec> specs;
     for (const QuantizationOrder order :
          {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
-      specs.push_back(Gptq(4, 32, true, order));
-      specs.push_back(Gptq(3, 128, false, order));
-      specs.push_back(Gptq(2, -1, true, order));
-      specs.push_back(Gptq(8, -1, false, order));
+      specs.push_back(GptqSpec(4, 32, true, order));
+      specs.push_back(GptqSpec(3, 128, false, order));
+      specs.push_back(GptqSpec(2, -1, true, order));
+      specs.push_back(GptqSpec(8, -1, false, order));
     }
     ExpectSame(*device, weight, &x, specs);
   }
@@ -87,7 +78,7 @@ TEST(DeviceAgreement, GptqAgreesWithRoundedScalesAndInputs) {
     const Matrix x = testing::RoundedTo(type, CorrelatedInputs(300, 140, 8));
     for (const ScaleDtype dtype : {ScaleDtype::kFloat16, ScaleDtype::kBFloat16}) {
       QuantizerSpec spec =
-          Gptq(4, 64, dtype == ScaleDtype::kFloat16, QuantizationOrder::kStaticAct);
+          GptqSpec(4, 64, dtype == ScaleDtype::kFloat16, QuantizationOrder::kStaticAct);
       spec.scale_dtype = dtype;
       ExpectSame(*device, weight, &x, spec, type);
     }
@@ -101,7 +92,7 @@ TEST(DeviceAgreement, ManyRowsOfFewInputsAgree) {
   const Matrix weights[] = {RandomMatrix(8192, 128, 60), RandomMatrix(8192, 128, 61)};
   const Matrix inputs[] = {CorrelatedInputs(300, 128, 62), CorrelatedInputs(300, 128, 63)};
   for (const bool with_moments : {false, true}) {
-    QuantizerSpec spec = Gptq(4, 128, true, QuantizationOrder::kStaticAct);
+    QuantizerSpec spec = GptqSpec(4, 128, true, QuantizationOrder::kStaticAct);
     spec.baselines = false;
     if (!with_moments) spec.method = QuantizationMethod::kRtn;
     for (const size_t count : {1, 2}) {
@@ -138,8 +129,8 @@ TEST(DeviceAgreement, GptqAgreesOnAWideLayer) {
   for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
     const Matrix x = testing::RoundedTo(type, CorrelatedInputs(700, 352, 10));
     ExpectSame(*device, weight, &x,
-               {Gptq(3, 128, true, QuantizationOrder::kStaticAct),
-                Gptq(4, 128, true, QuantizationOrder::kStaticAct)},
+               {GptqSpec(3, 128, true, QuantizationOrder::kStaticAct),
+                GptqSpec(4, 128, true, QuantizationOrder::kStaticAct)},
                type);
   }
 }
@@ -149,7 +140,7 @@ TEST(DeviceAgreement, GptqLeavesOutBaselines) {
   if (device == nullptr) return;
   const Matrix weight = RandomMatrix(9, 40, 11);
   const Matrix x = CorrelatedInputs(90, 40, 12);
-  QuantizerSpec spec = Gptq(4, 32, true, QuantizationOrder::kStaticAct);
+  QuantizerSpec spec = GptqSpec(4, 32, true, QuantizationOrder::kStaticAct);
   spec.baselines = false;
   ExpectSame(*device, weight, &x, spec);
 }
@@ -160,7 +151,7 @@ TEST(DeviceAgreement, GptqFindsALossThatDampingHides) {
   // So much damping that the loop's loss says nothing about the undamped one.
   const Matrix weight = RandomMatrix(300, 230, 13);
   const Matrix x = CorrelatedInputs(500, 230, 14);
-  QuantizerSpec spec = Gptq(4, 128, true, QuantizationOrder::kNone);
+  QuantizerSpec spec = GptqSpec(4, 128, true, QuantizationOrder::kNone);
   spec.damp = 30;
   ExpectSame(*device, weight, &x, spec);
 }
@@ -465,7 +456,7 @@ TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {
   // H is 4 everywhere, so that its second pivot is exactly 0.
   Matrix x(2, 3);
   x.values = {2, 2, 2, 0, 0, 0};
-  QuantizerSpec spec = Gptq(4, -1, true, QuantizationOrder::kStaticAct);
+  QuantizerSpec spec = GptqSpec(4, -1, true, QuantizationOrder::kStaticAct);
   spec.damp = 0;
   ExpectSame(*device, weight, &x, spec);
 }

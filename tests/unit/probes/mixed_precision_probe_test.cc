@@ -93,6 +93,20 @@ class MixedPrecisionTest : public ::testing::Test {
     measured_ = *std::move(measured);
     report_ = AssembleReport({}, measured_.results);
   }
+  // As the probe measures them from the results so far.
+  std::vector<MixedPrecisionReport> Mixtures() {
+    const OptimizerState optimizer;
+    const ProbeState state;
+    const SnapshotPlace place;
+    const ProbeResult result =
+        suite_->probes().at(2)->Measure({.place = place,
+                                         .optimizer = optimizer,
+                                         .state = state,
+                                         .earlier = absl::MakeSpan(measured_.results)},
+                                        {});
+    EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk);
+    return std::get<MixedPrecisionResult>(result.value).mixtures;
+  }
   const QuantizationResult& Quantization() const {
     return std::get<QuantizationResult>(measured_.results.at(0).value);
   }
@@ -176,18 +190,9 @@ TEST_F(MixedPrecisionTest, EvaluatesNoFullPrecisionLossAgain) {
     return losses(p, b);
   };
   Open();
-  auto* const probe = suite_->probes().at(2).get();
-  ASSERT_EQ(probe->name(), MixedPrecisionProbe::kName);
+  ASSERT_EQ(suite_->probes().at(2)->name(), MixedPrecisionProbe::kName);
   evaluations = 0;
-  const OptimizerState optimizer;
-  const ProbeState state;
-  const SnapshotPlace place;
-  const ProbeResult result = probe->Measure({.place = place,
-                                             .optimizer = optimizer,
-                                             .state = state,
-                                             .earlier = absl::MakeSpan(measured_.results)},
-                                            {});
-  EXPECT_EQ(std::get<MixedPrecisionResult>(result.value).mixtures, report_.mixed_precision);
+  EXPECT_EQ(Mixtures(), report_.mixed_precision);
   EXPECT_EQ(evaluations, 3);
 }
 
@@ -195,17 +200,7 @@ TEST_F(MixedPrecisionTest, ChoosesNoLayersByAPredictionThatIsWrong) {
   Open();
   auto& curvature = std::get<CurvatureResult>(measured_.results.at(1).value);
   curvature.errors.at(2)->delta_nats = -curvature.errors.at(2)->predicted_delta_nats;
-  const OptimizerState optimizer;
-  const ProbeState state;
-  const SnapshotPlace place;
-  const ProbeResult result =
-      suite_->probes().at(2)->Measure({.place = place,
-                                       .optimizer = optimizer,
-                                       .state = state,
-                                       .earlier = absl::MakeSpan(measured_.results)},
-                                      {});
-  EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk);
-  const auto& mixtures = std::get<MixedPrecisionResult>(result.value).mixtures;
+  const auto mixtures = Mixtures();
   ASSERT_EQ(mixtures.size(), 1u);
   EXPECT_EQ(mixtures[0].status, ProbeStatus::kDisabled);
   EXPECT_THAT(mixtures[0].status_detail,
@@ -219,17 +214,7 @@ TEST_F(MixedPrecisionTest, SaysSoWhereTheWeightsDidNotFit) {
   auto& quantization = std::get<QuantizationResult>(measured_.results.at(0).value);
   quantization.weights[0].clear();
   quantization.quantizers[0].status_detail = "weights of 3 quantizers do not fit";
-  const OptimizerState optimizer;
-  const ProbeState state;
-  const SnapshotPlace place;
-  const ProbeResult result =
-      suite_->probes().at(2)->Measure({.place = place,
-                                       .optimizer = optimizer,
-                                       .state = state,
-                                       .earlier = absl::MakeSpan(measured_.results)},
-                                      {});
-  EXPECT_EQ(result.outcome.kind, ProbeOutcome::Kind::kOk);
-  const auto& mixtures = std::get<MixedPrecisionResult>(result.value).mixtures;
+  const auto mixtures = Mixtures();
   ASSERT_EQ(mixtures.size(), 1u);
   EXPECT_EQ(mixtures[0].status, ProbeStatus::kDisabled);
   EXPECT_THAT(mixtures[0].status_detail, HasSubstr("do not fit"));

@@ -15,32 +15,14 @@ namespace gptq_test {
 
 using testing::CorrelatedInputs;
 using ::testing::Each;
+using testing::ExpectNear;
+using testing::GptqSpec;
 using testing::Gram;
 using ::testing::HasSubstr;
+using testing::Identity;
 using testing::Matrix;
 using testing::RandomMatrix;
 using testing::RunOk;
-
-QuantizerSpec Spec(int bits, int group_size, bool symmetric, QuantizationOrder order) {
-  QuantizerSpec spec;
-  spec.bits = bits;
-  spec.group_size = group_size;
-  spec.symmetric = symmetric;
-  spec.order = order;
-  spec.min_tokens_ratio = 0;
-  return spec;
-}
-
-std::vector<double> Identity(int64_t d) {
-  std::vector<double> h(static_cast<size_t>(d * d), 0.0);
-  for (int64_t i = 0; i < d; ++i) h[static_cast<size_t>(i * d + i)] = 1;
-  return h;
-}
-
-void ExpectNear(std::optional<double> got, double expected, double tolerance) {
-  ASSERT_TRUE(got.has_value());
-  EXPECT_NEAR(*got, expected, tolerance * std::abs(expected));
-}
 
 size_t CountDifferent(const QuantizedWeight& got, const testing::ReferenceResult& expected) {
   size_t differ = 0;
@@ -112,7 +94,7 @@ std::vector<QuantizerSpec> ManySpecs(int group) {
   for (int bits : {2, 3, 4, 8}) {
     for (bool symmetric : {true, false}) {
       for (QuantizationOrder order : {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
-        specs.push_back(Spec(bits, group, symmetric, order));
+        specs.push_back(GptqSpec(bits, group, symmetric, order));
       }
     }
   }
@@ -152,7 +134,7 @@ TEST(Gptq, AgreesWithTheDefinitionFromInputsToCodes) {
 // loop.
 TEST(Gptq, AgreesWithTheDefinitionOnALargerMatrix) {
   ExpectAgrees(RandomMatrix(430, 290, 1), CorrelatedInputs(600, 290, 2),
-               Spec(4, 128, true, QuantizationOrder::kStaticAct));
+               GptqSpec(4, 128, true, QuantizationOrder::kStaticAct));
 }
 
 TEST(Gptq, AgreesWithTheDefinitionOnEveryTarget) {
@@ -160,18 +142,20 @@ TEST(Gptq, AgreesWithTheDefinitionOnEveryTarget) {
   const Matrix inputs = CorrelatedInputs(300, 140, 4);
   for (int64_t target : testing::UsableTargets()) {
     const testing::OnlyTarget only(target);
-    ExpectAgrees(weight, inputs, Spec(3, 32, false, QuantizationOrder::kStaticAct));
+    ExpectAgrees(weight, inputs, GptqSpec(3, 32, false, QuantizationOrder::kStaticAct));
   }
 }
 
 TEST(Gptq, AgreesWhenDampingIsNearlyAllOfTheLoss) {
   Matrix inputs = CorrelatedInputs(400, 96, 5);
   for (int64_t r = 0; r < inputs.rows; ++r) inputs.at(r, 40) *= 1e4f;
-  ExpectAgrees(RandomMatrix(32, 96, 6), inputs, Spec(4, 32, true, QuantizationOrder::kStaticAct));
+  ExpectAgrees(RandomMatrix(32, 96, 6), inputs,
+               GptqSpec(4, 32, true, QuantizationOrder::kStaticAct));
   // The same with enough weights for the loop's own loss to be considered.
   Matrix more = CorrelatedInputs(400, 220, 7);
   for (int64_t r = 0; r < more.rows; ++r) more.at(r, 40) *= 1e4f;
-  ExpectAgrees(RandomMatrix(300, 220, 8), more, Spec(4, 128, true, QuantizationOrder::kStaticAct));
+  ExpectAgrees(RandomMatrix(300, 220, 8), more,
+               GptqSpec(4, 128, true, QuantizationOrder::kStaticAct));
 }
 
 TEST(Gptq, AgreesWithDuplicateColumns) {
@@ -179,7 +163,7 @@ TEST(Gptq, AgreesWithDuplicateColumns) {
   for (int64_t r = 0; r < inputs.rows; ++r) {
     for (int64_t c = 0; c < 64; c += 2) inputs.at(r, c + 1) = inputs.at(r, c);
   }
-  ExpectAgrees(RandomMatrix(20, 64, 10), inputs, Spec(4, 32, false, QuantizationOrder::kNone));
+  ExpectAgrees(RandomMatrix(20, 64, 10), inputs, GptqSpec(4, 32, false, QuantizationOrder::kNone));
 }
 
 TEST(Gptq, DecodesDeadColumnsToZero) {
@@ -190,7 +174,7 @@ TEST(Gptq, DecodesDeadColumnsToZero) {
   Matrix weight = RandomMatrix(20, 64, 12);
   for (int64_t r = 0; r < weight.rows; ++r) weight.at(r, 7) = 100;  // must not widen the grid
   for (bool symmetric : {true, false}) {
-    const QuantizerSpec spec = Spec(4, 32, symmetric, QuantizationOrder::kStaticAct);
+    const QuantizerSpec spec = GptqSpec(4, 32, symmetric, QuantizationOrder::kStaticAct);
     ExpectAgrees(weight, inputs, spec);
     const GramStatistics statistics = Gram(inputs);
     const QuantizedWeight got = RunOk(weight, &statistics, spec);
@@ -219,7 +203,7 @@ TEST(Gptq, EqualsRtnWhenHIsTheIdentity) {
   for (int bits : {2, 3, 4, 8}) {
     const Matrix weight = RandomMatrix(40, 200, 14);
     const GramStatistics statistics = testing::WithHessian(Identity(200));
-    QuantizerSpec spec = Spec(bits, 32, true, QuantizationOrder::kStaticAct);
+    QuantizerSpec spec = GptqSpec(bits, 32, true, QuantizationOrder::kStaticAct);
     const QuantizedWeight gptq = RunOk(weight, &statistics, spec);
     spec.method = QuantizationMethod::kRtn;
     const QuantizedWeight rtn = RunOk(weight, &statistics, spec);
@@ -236,7 +220,7 @@ TEST(Gptq, LosesLessThanRtnOnCorrelatedInputs) {
     const GramStatistics statistics = Gram(CorrelatedInputs(500, 160, seed + 100));
     for (int bits : {3, 4, 8}) {
       const QuantizedWeight got =
-          RunOk(weight, &statistics, Spec(bits, 32, true, QuantizationOrder::kStaticAct));
+          RunOk(weight, &statistics, GptqSpec(bits, 32, true, QuantizationOrder::kStaticAct));
       EXPECT_LT(*got.loss, 0.8 * *got.rtn_loss) << bits;
       EXPECT_LT(*got.rtn_loss, *got.output_energy);
       EXPECT_GE(*got.loss_damped, *got.loss);
@@ -348,7 +332,7 @@ TEST(Gptq, TakesOneTokenButNeverNone) {
   spec.min_tokens_ratio = 0;
   const Matrix weight = RandomMatrix(8, 20, 24);
   ExpectAgrees(weight, CorrelatedInputs(1, 20, 25),
-               Spec(4, 128, true, QuantizationOrder::kStaticAct));
+               GptqSpec(4, 128, true, QuantizationOrder::kStaticAct));
   const GramStatistics none = Gram(Matrix(0, 20));
   EXPECT_EQ(RunOk(weight, &none, spec).status, LayerStatus::kTooFewTokens);
 }

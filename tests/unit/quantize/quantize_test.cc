@@ -15,8 +15,10 @@ namespace ptqwatch {
 namespace quantize_test {
 
 using testing::CorrelatedInputs;
+using testing::ExpectNear;
 using testing::Gram;
 using ::testing::HasSubstr;
+using testing::Identity;
 using testing::Matrix;
 using testing::RandomMatrix;
 using testing::RunOk;
@@ -24,17 +26,6 @@ using testing::SpecOf;
 using testing::TryQuantize;
 
 QuantizerSpec Rtn() { return SpecOf(QuantizationMethod::kRtn); }
-
-std::vector<double> Identity(int64_t d) {
-  std::vector<double> h(static_cast<size_t>(d * d), 0.0);
-  for (int64_t i = 0; i < d; ++i) h[static_cast<size_t>(i * d + i)] = 1;
-  return h;
-}
-
-void ExpectNear(std::optional<double> got, double expected, double tolerance) {
-  ASSERT_TRUE(got.has_value());
-  EXPECT_NEAR(*got, expected, tolerance * std::abs(expected));
-}
 
 TEST(Quantize, GivesNoCodesWhenTheWeightIsNotFinite) {
   for (float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {

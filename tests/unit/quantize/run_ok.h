@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "ptqwatch/quantizer.h"
 #include "unit/quantize/reference.h"
@@ -32,6 +35,29 @@ inline QuantizerSpec SpecOf(QuantizationMethod method) {
   spec.bits = method == QuantizationMethod::kLlmInt8 ? 8 : 4;
   spec.group_size = 32;
   return spec;
+}
+
+/// GPTQ, however few tokens there are.
+inline QuantizerSpec GptqSpec(int bits, int group_size, bool symmetric, QuantizationOrder order) {
+  QuantizerSpec spec;
+  spec.bits = bits;
+  spec.group_size = group_size;
+  spec.symmetric = symmetric;
+  spec.order = order;
+  spec.min_tokens_ratio = 0;
+  return spec;
+}
+
+/// The Hessian of independent inputs.
+inline std::vector<double> Identity(int64_t d) {
+  std::vector<double> h(static_cast<size_t>(d * d), 0.0);
+  for (int64_t i = 0; i < d; ++i) h[static_cast<size_t>(i * d + i)] = 1;
+  return h;
+}
+
+inline void ExpectNear(std::optional<double> got, double expected, double tolerance) {
+  ASSERT_TRUE(got.has_value());
+  EXPECT_NEAR(*got, expected, tolerance * std::abs(expected));
 }
 
 inline constexpr QuantizationMethod kAllMethods[] = {

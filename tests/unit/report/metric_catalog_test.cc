@@ -33,23 +33,12 @@ RunInfo SampleRun() {
   return run;
 }
 
-MonitorStatus SampleStatus() {
-  MonitorStatus status;
-  status.step = 16010;
-  status.steps_total = 4010;
-  status.last_step_unix_seconds = 1700000010.5;
-  status.learning_rate = 0.0025;
-  status.tokens = 8200000;
-  status.training_loss_nats = 1.6;
-  status.lr_phase = LrPhase::kDecay;
-  status.health = Health::kOk;
-  status.snapshots = {20, 3, 0, 1, 0};
+MonitorStatus CountedStatus() {
+  MonitorStatus status = testing::SampleStatus();
   status.reports_total = 19;
   status.probe_failures_total = 2;
-  status.overhead_ratio = 0.004;
   status.duty_cycle = 0.05;
   status.events[static_cast<size_t>(Event::Kind::kPhaseChange)] = 3;
-  status.dropped_reports = {{"journal", "queue_full", 4}};
   return status;
 }
 
@@ -76,7 +65,7 @@ class MetricCatalogTest : public ::testing::Test {
   }
 
   RunInfo run_ = SampleRun();
-  MonitorStatus status_ = SampleStatus();
+  MonitorStatus status_ = CountedStatus();
   AnalyzedReport report_ = SampleReport();
 };
 

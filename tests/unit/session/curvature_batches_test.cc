@@ -16,20 +16,25 @@ namespace curvature_batches_test {
 using ::testing::HasSubstr;
 using Net = testing::TanhNet;
 
-TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
-  Net net;
+// The first sequences of the net's batches.
+std::vector<Batch> First(const Net& net, int64_t sequences) {
   const auto subject = net.MakeSubject();
   const TensorTable table = *MakeTensorTable(subject->LiveTensors());
-  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  const auto cut = FirstSequences(**replica, net.batches, 64);
+  const auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
+  EXPECT_TRUE(replica.ok()) << replica.status();
+  return FirstSequences(**replica, net.batches, sequences);
+}
+
+TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
+  Net net;
+  const auto cut = First(net, 64);
   ASSERT_EQ(cut.size(), 1u);
   EXPECT_EQ(cut[0][0].size(0), 64);
   EXPECT_EQ(cut[0][1].size(0), 64);
-  const auto both = FirstSequences(**replica, net.batches, 150);
+  const auto both = First(net, 150);
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[1][0].size(0), 50);
-  EXPECT_EQ(FirstSequences(**replica, net.batches, 1000).size(), 3u);
+  EXPECT_EQ(First(net, 1000).size(), 3u);
 }
 
 TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
@@ -37,11 +42,7 @@ TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
   net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
     return losses(p, b).values.mean();
   };
-  const auto subject = net.MakeSubject();
-  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
-  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  const auto cut = FirstSequences(**replica, net.batches, 64);
+  const auto cut = First(net, 64);
   ASSERT_EQ(cut.size(), 1u);
   EXPECT_EQ(cut[0][0].size(0), 64);
 }
@@ -52,11 +53,7 @@ TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
     TORCH_CHECK(b[0].size(0) == 100, "this model wants batches of 100");
     return losses(p, b).values.mean();
   };
-  const auto subject = net.MakeSubject();
-  const TensorTable table = *MakeTensorTable(subject->LiveTensors());
-  auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
-  ASSERT_TRUE(replica.ok()) << replica.status();
-  const auto whole = FirstSequences(**replica, net.batches, 64);
+  const auto whole = First(net, 64);
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0][0].size(0), 100);
 }

@@ -200,19 +200,25 @@ TEST(FunctionSubject, HasGradientsInEveryParameterAfterTheMoveToFlatBuffers) {
   }
 }
 
+std::unique_ptr<Monitor> StartMonitor(RawModel& model,
+                                      std::shared_ptr<testing::Recording> recording) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<testing::RecordingExporter>(std::move(recording)));
+  auto monitor = Monitor::Create(MakeFunctionSubject(Options(model)), QuantizerOptions(),
+                                 std::move(exporters));
+  EXPECT_TRUE(monitor.ok()) << monitor.status();
+  return *std::move(monitor);
+}
+
 TEST(FunctionSubject, IsMeasuredBesideTrainingAsInItsPlace) {
   RawModel model(3);
   auto recording = std::make_shared<testing::Recording>();
-  std::vector<std::unique_ptr<Exporter>> exporters;
-  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  auto monitor = Monitor::Create(MakeFunctionSubject(Options(model)), QuantizerOptions(),
-                                 std::move(exporters));
-  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  const auto monitor = StartMonitor(model, recording);
   std::vector<RawModel> at_step = {model};
   for (int64_t step = 1; step <= 3; ++step) {
     model.Update();
     at_step.push_back(model);
-    (*monitor)->OnStep({.step = step, .learning_rate = 1e-2});
+    monitor->OnStep({.step = step, .learning_rate = 1e-2});
     model.Update();  // after OnStep has returned the memory is the trainer's again
     ASSERT_TRUE(recording->WaitForReports(static_cast<size_t>(step)));
   }
@@ -248,15 +254,11 @@ TEST(FunctionSubject, IsMeasuredBesideTrainingAsInItsPlace) {
 TEST(FunctionSubject, ReportsNaNAndGoesOn) {
   RawModel model(4);
   auto recording = std::make_shared<testing::Recording>();
-  std::vector<std::unique_ptr<Exporter>> exporters;
-  exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-  auto monitor = Monitor::Create(MakeFunctionSubject(Options(model)), QuantizerOptions(),
-                                 std::move(exporters));
-  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  const auto monitor = StartMonitor(model, recording);
   const float good = model.hidden[5];
   for (int64_t step = 1; step <= 2; ++step) {
     model.hidden[5] = step == 1 ? std::numeric_limits<float>::quiet_NaN() : good;
-    (*monitor)->OnStep({.step = step, .learning_rate = 1e-2});
+    monitor->OnStep({.step = step, .learning_rate = 1e-2});
     ASSERT_TRUE(recording->WaitForReports(static_cast<size_t>(step)));
   }
   const auto reports = recording->Reports();

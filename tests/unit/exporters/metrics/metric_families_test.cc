@@ -30,20 +30,9 @@ using testing::SampleReport;
 
 // All fields are set, so that every metric of the catalogue has a sample.
 MonitorStatus FullStatus() {
-  MonitorStatus status;
-  status.step = 16010;
-  status.steps_total = 16010;
-  status.last_step_unix_seconds = 1700000010.5;
-  status.learning_rate = 0.0025;
-  status.tokens = 8200000;
-  status.training_loss_nats = 1.6;
-  status.lr_phase = LrPhase::kDecay;
-  status.health = Health::kOk;
-  status.snapshots = {20, 3, 0, 1, 0};
+  MonitorStatus status = testing::SampleStatus();
   status.stall_buckets = {0, 0, 5, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1};
   status.stall_seconds_total = 6.5;
-  status.overhead_ratio = 0.004;
-  status.dropped_reports = {{"journal", "queue_full", 4}};
   status.cooldown.state = CooldownState::kSimulating;
   status.cooldown.steps_done = 450;
   status.cooldown.steps_all = 3000;
@@ -146,7 +135,7 @@ TEST_F(MetricFamiliesTest, KeepLabelsThatAreUtf8) {
 
 TEST_F(MetricFamiliesTest, ShowTypeHelpAndValue) {
   const std::string page = Page();
-  EXPECT_THAT(page, HasSubstr("# TYPE ptqwatch_steps_total counter\nptqwatch_steps_total 16010\n"));
+  EXPECT_THAT(page, HasSubstr("# TYPE ptqwatch_steps_total counter\nptqwatch_steps_total 4010\n"));
   EXPECT_THAT(page, HasSubstr("# HELP ptqwatch_learning_rate Learning rate of the last step.\n"
                               "# TYPE ptqwatch_learning_rate gauge\n"
                               "ptqwatch_learning_rate 0.0025\n"));
@@ -210,7 +199,7 @@ TEST_F(MetricFamiliesTest, ShowOneOverflowSeriesEvenIfALayerIsCalledThat) {
 TEST_F(MetricFamiliesTest, GiveOpenMetrics) {
   const std::string page = MetricPage(64).Render(
       {{.run = "", .input = {run_, status_, &report_, 1.7e9}}}, MetricFormat::kOpenMetrics);
-  EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_steps counter\nptqwatch_steps_total 16010\n"));
+  EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_steps counter\nptqwatch_steps_total 4010\n"));
   EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_run info\nptqwatch_run_info{"));
   EXPECT_THAT(page, HasSubstr("are averaged in layer=\\\"_overflow\\\".\n"));
   EXPECT_THAT(page, HasSubstr("\n# TYPE ptqwatch_training_stall_seconds histogram\n"));
