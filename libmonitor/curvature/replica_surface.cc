@@ -92,8 +92,8 @@ absl::StatusOr<LossSurface::LossAndLogits> ReplicaSurface::Evaluate(size_t index
       with_graph ? replica_->LossesWithGraph(batch) : replica_->Losses(batch);
   if (!evaluated.ok()) return OfBatch("curvature", index, evaluated.status());
   const LossValues& losses = *evaluated;
-  if (!at::isFloatingType(losses.values.scalar_type())) {
-    return absl::FailedPreconditionError("losses must return floating-point values");
+  if (const absl::Status valid = CheckLosses(losses, batch); !valid.ok()) {
+    return OfBatch("curvature", index, valid);
   }
   if (with_graph && !losses.values.requires_grad()) {
     return absl::FailedPreconditionError(

@@ -57,8 +57,7 @@ absl::Status AddExamples(const LossValues& losses, UnitLosses& result) {
 
 }  // namespace
 
-absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batch) {
-  at::NoGradGuard no_grad;
+absl::Status CheckLosses(const LossValues& losses, const Batch& batch) {
   const at::Tensor& raw = losses.values;
   if (!raw.defined() || !at::isFloatingType(raw.scalar_type())) {
     return absl::FailedPreconditionError(
@@ -82,6 +81,13 @@ absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batc
                                                 ShapeText(losses.weights), " for values of shape ",
                                                 ShapeText(raw)));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batch) {
+  at::NoGradGuard no_grad;
+  PTQWATCH_RETURN_IF_ERROR(CheckLosses(losses, batch));
+  const at::Tensor& raw = losses.values;
   const auto on_host = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
   const int64_t units = raw.dim() == 0 ? 1 : raw.size(0);
   const int64_t time = raw.numel() / units;

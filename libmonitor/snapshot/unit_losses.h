@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ptqwatch/subject.h"
 
@@ -19,11 +20,15 @@ struct UnitLosses {
   std::vector<double> examples;
 };
 
+/// FailedPrecondition, naming the shape, unless the losses are floating-point values of shape [],
+/// [sequences] or [sequences, time], and the weights have the same shape.
+absl::Status CheckLosses(const LossValues& losses, const Batch& batch);
+
 /// Sums over the time dimension in float64. A scalar loss is one unit of weight 1. For scalar and
 /// [sequences] losses, `tokens` counts the elements of the batch's first tensor. Returns
-/// FailedPrecondition, naming the shape, unless the losses are floating-point values of shape [],
-/// [sequences] or [sequences, time], the weights have the same shape, and LossValues::correct, if
-/// set, has the same sequences and values from 0 to 1 (or NaN, which counts as no example).
+/// FailedPrecondition, naming the shape, if the losses are not valid (CheckLosses), or unless
+/// LossValues::correct, if set, has the same sequences and values from 0 to 1 (or NaN, which counts
+/// as no example).
 absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batch);
 
 /// The sum of a batch's loss weights, or the number of losses if they have no weights.

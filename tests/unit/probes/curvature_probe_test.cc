@@ -172,17 +172,19 @@ TEST(CurvatureProbe, RandomDrawsWithGradientsOnSwitchItOff) {
   EXPECT_THAT(std::string(asked.message()), HasSubstr("random numbers"));
 }
 
-TEST(CurvatureProbe, AnExceptionAtCreateSwitchesItOff) {
+TEST(CurvatureProbe, WeightsOfAnotherShapeSwitchItOff) {
   Net net;
   net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
     LossValues all = losses(p, b);
-    // Weights that do not fit the values, which evaluation without gradients cannot see.
+    // Weights that do not fit the values, and would be broadcast to a single sequence's.
     if (at::GradMode::is_enabled()) all.weights = at::ones({7});
     return all;
   };
   auto measurement = net.Measure();
   ASSERT_TRUE(measurement.ok()) << measurement.status();
-  EXPECT_THAT(testing::DescribeProbes(**measurement), HasSubstr("curvature: off, "));
+  EXPECT_THAT(testing::DescribeProbes(**measurement),
+              HasSubstr("curvature: off, curvature batch 0: losses returned weights of shape [7] "
+                        "for values of shape [1]"));
   const Report report = Net::Run(**measurement);
   EXPECT_EQ(report.curvature->status, ProbeStatus::kDisabled);
   EXPECT_EQ(report.quantization[0].status, ProbeStatus::kOk);
