@@ -135,8 +135,8 @@ class Grafana(unittest.TestCase):
             # Off unless an option, a closure or a command asks for them.
             "ptqwatch_hessian_bottom_eigenvalue", "ptqwatch_slice_progress_ratio", "ptqwatch_cooldown_progress_ratio",
             "ptqwatch_probe_accuracy_ratio", "ptqwatch_quantized_accuracy_ratio", "ptqwatch_accuracy_degradation_ratio",
-            "ptqwatch_task_value", "ptqwatch_predicted_end_loss_nats", "ptqwatch_predicted_end_trace",
-            "ptqwatch_predicted_end_step"})
+            "ptqwatch_task_value", "ptqwatch_pooled_error_ratio", "ptqwatch_pooled_error_ratio_stderr",
+            "ptqwatch_predicted_end_loss_nats", "ptqwatch_predicted_end_trace", "ptqwatch_predicted_end_step"})
 
     def test_every_expression_is_valid(self):
         rules = [{"record": "one", "expr": filled_in(expression, job=".+", instance=".+", run=".*", method=".+", bits=".+", format=".+")}
