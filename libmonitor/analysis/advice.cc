@@ -56,7 +56,7 @@ std::string NameOf(const AveragingReport& average) {
                    shape);
 }
 
-// What the average gains for the quantizer of `then`, by the paired change if it was measured.
+// Advice to use the average, with its gain for the quantizer of `then`: paired if it was measured.
 Advice UseOf(const AveragingReport& average, const QuantizationReport& now,
              const QuantizationReport& then) {
   Advice advice = Named(AdviceAction::kAverageWeights, then);

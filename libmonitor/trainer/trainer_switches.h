@@ -13,7 +13,7 @@ struct TrainerSwitches {
 
   /// Steps between snapshots, or 0 to follow the schedule's options.
   std::atomic<int64_t> every;
-  /// Of several ranks: one in 2^stretch points of their common grid is taken (GridStretch).
+  /// With several ranks, one in 2^stretch points of their common grid is taken (GridStretch).
   std::atomic<int> stretch{0};
   std::atomic<bool> paused{false};     ///< by a command
   std::atomic<bool> idle{false};       ///< nothing is left to measure, so copies would be wasted

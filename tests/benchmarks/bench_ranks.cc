@@ -1,4 +1,4 @@
-// What ranks cost. RankSnapshot: CPU time of a snapshot of char_gpt's model on one rank (range 1)
+// The cost of ranks. RankSnapshot: CPU time of a snapshot of char_gpt's model on one rank (range 1)
 // of several (range 0), and the products of its parts; a run has the pace of its slowest rank.
 // Digest: the digests of the parameters in every report, beside Copy, a copy of the same bytes.
 

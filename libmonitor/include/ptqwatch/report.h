@@ -238,8 +238,8 @@ struct QuantizationReport {
   std::optional<std::string> format = {};  ///< FormatOf(QuantizerSpec); absent: FormatOf(method)
   std::optional<std::string> scale_rule = {};  ///< of MX formats: ToString(ScaleRule)
   std::vector<TaskReport> tasks = {};          ///< as Report::tasks
-  /// Of averages: the loss minus that of the snapshot's own weights with the same quantizer, on the
-  /// same tokens, and its standard error over sequences. Below 0: the average gains.
+  /// Averages only: the loss minus the loss of the snapshot's own weights with the same quantizer
+  /// on the same tokens, and its standard error over sequences. Below 0: the average gains.
   std::optional<double> change_nats = {};
   std::optional<double> change_stderr_nats = {};
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
@@ -305,13 +305,13 @@ struct CurvatureReport {
   /// are rescaled, and it follows quantization error across runs.
   std::optional<double> weighted_trace;
   std::optional<double> weighted_trace_stderr;
-  /// Of ranks: how the measurement of the trace ended if not as `status`, and why.
+  /// Ranks only: how the measurement of the trace ended if not as `status`, and why.
   std::optional<ProbeStatus> trace_status;
   std::string trace_detail;
   /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
   std::optional<double> step_check_ratio;
-  /// For the numbers of this report. Of ranks, the one that measures the edge of stability counts
-  /// those of the search for eigenvalues.
+  /// For the numbers of this report. With ranks, products of the search for eigenvalues count once,
+  /// where the edge of stability is measured.
   int64_t hessian_products = 0;
   std::optional<int64_t> graph_bytes;      ///< memory of the gradient graphs, if they were retained
   std::optional<OptimizerKind> optimizer;  ///< absent if the trainer passes none
@@ -323,7 +323,7 @@ struct CurvatureReport {
   /// ||Mv - ratio v|| / |ratio|, where the ratio is an eigenvalue of the matrix M.
   std::optional<double> edge_of_stability_residual_ratio;
   std::string edge_of_stability_detail;  ///< why the ratio is missing
-  /// Of ranks, as `trace_status`.
+  /// Ranks only: as `trace_status`.
   std::optional<ProbeStatus> edge_of_stability_status;
   std::vector<LayerCurvature> layers;
   friend bool operator==(const CurvatureReport&, const CurvatureReport&) = default;
@@ -362,8 +362,8 @@ struct AveragingReport {
   std::optional<double> loss_nats;  ///< CE of the averaged weights
   std::optional<double> loss_stderr_nats;
   int64_t probe_tokens = 0;
-  /// Of the averaged weights: the watched quantizer, and the cheapest of the other width if the run
-  /// has quantizers of 3 and of 4 bits.
+  /// The averaged weights with the watched quantizer, and with the cheapest of the other width if
+  /// the run has quantizers of 3 and of 4 bits.
   std::vector<QuantizationReport> quantization;
   std::optional<DecayShape> shape = {};  ///< kMerge: of the decay
   /// CE of the averaged weights minus CE(W) on the same tokens, and its standard error.

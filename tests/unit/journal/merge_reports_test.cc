@@ -116,7 +116,7 @@ TEST(MergeReports, LeavesOutWhatNoRankHadToMeasure) {
   CurvatureReport other;
   other.status = ProbeStatus::kOtherRank;
   for (Report& share : shares) {
-    // Of curvature that was not due, its ranks say nothing, and one without a part does not know.
+    // Ranks say nothing about curvature that was not due, and one without a part does not know.
     if (&share != &shares.back()) {
       share.curvature.reset();
     } else {

@@ -142,7 +142,7 @@ bool HasAllCurvature(const Report& report) {
                      [](const auto& entry) { return entry.predicted_delta_nats.has_value(); });
 }
 
-// What the ranks have measured, together. Counts the parts beside the quantizers.
+// All measurements of the ranks in one report. Counts the parts beside the quantizers.
 Report Together(const std::vector<Report>& ranks, int& parts) {
   Report all = ranks[0];
   for (const Report& report : ranks) {

@@ -162,7 +162,7 @@ TEST(PlanModel, HasAllFurtherSetsOrNoneAndThenMerges) {
   EXPECT_EQ(fit(122.5), std::pair(int64_t{2}, int64_t{0}));
   EXPECT_EQ(fit(112.5), std::pair(int64_t{0}, int64_t{3}));
   EXPECT_THAT(model.Describe(model.Full()), HasSubstr("5 of 5 merges, 2 of 2 further probe sets"));
-  // Those of a plan that was kept follow the time too, and the first snapshot can be small.
+  // The sets of a kept plan follow the time too, and the first snapshot can be small.
   Planner planner(model, Plan{32, 16, 64, 1, 5, 2});
   EXPECT_EQ(planner.plan().further_probe_sets, 0);
   planner.Fit(2 * 122.5);

@@ -52,7 +52,7 @@ class AveragingTest : public ::testing::Test {
     header.snapshot.info.step = step;
     return testing::MeasureReport(*suite_, nullptr, header);
   }
-  // What a monitor that starts with these weights reports of them.
+  // The report of a monitor that starts with these weights.
   Report Alone(const Weights& weights) {
     Net other;
     for (size_t i = 0; i < weights.size(); ++i) other.live[i].tensor.copy_(weights[i]);

@@ -90,7 +90,7 @@ TEST(PoolSets, IsTheEstimateOverAllUnits) {
   EXPECT_NEAR(*pooled.error_ratio_stderr, error.error, 1e-13);
 }
 
-// Of 400 estimates from one set and from four: the scatter is what the error bars say, and half.
+// 400 estimates from one set and from four scatter as the error bars say, and by half.
 TEST(PoolSets, HalvesTheErrorBarWithFourSets) {
   constexpr int kEstimates = 400;
   std::mt19937_64 random(11);
