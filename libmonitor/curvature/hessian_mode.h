@@ -27,7 +27,7 @@ struct HessianChoice {
 /// `max_graph_bytes`. Otherwise finite differences are used, if they do not depend on their step.
 ///
 /// If `asked` is not kAuto, only that mode is tried, whatever memory its graphs take. Costs about
-/// ten gradients of the batch. Returns FailedPrecondition, with the reason, if no mode works.
+/// 15 gradients of the batch. Returns FailedPrecondition, with the reason, if no mode works.
 absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMode asked,
                                                 int64_t max_graph_bytes,
                                                 const ExecutionContext& context);

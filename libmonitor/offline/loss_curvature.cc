@@ -45,7 +45,10 @@ class LossCurvature::Impl {
                               internal::MakeCurvatureTarget(*session_, options_));
     session_->ReleaseLiveTensors();
     PTQWATCH_ASSIGN_OR_RETURN(
-        setup_, internal::PrepareCurvature(replica(), std::move(target), engine_, context));
+        const internal::CurvatureSetup trial,
+        internal::PrepareCurvature(replica(), std::move(target), engine_, context));
+    PTQWATCH_ASSIGN_OR_RETURN(
+        setup_, internal::OnBatches(replica(), trial, session_->curvature(), engine_, context));
     const internal::VectorSpace space = internal::SpaceOf(replica(), setup_.target.scope);
     for (const internal::VectorSpace::Part& part : space.pieces()) {
       parameters_.push_back({part.name, part.sizes, part.offset, part.elements});

@@ -251,10 +251,8 @@ absl::Status CurvatureProbe::Try(const ExecutionContext& context) {
   Reservation trial(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(
       trial.Take(kTrialVectors * VectorBytes(), "trying products with the Hessian"));
-  CurvatureTarget one = target_;
-  one.batches = FirstSequences(session_.replica(), one.batches, 1);
   PTQWATCH_ASSIGN_OR_RETURN(trial_,
-                            PrepareCurvature(session_.replica(), std::move(one), engine_, context));
+                            PrepareCurvature(session_.replica(), target_, engine_, context));
   return TimeGradients(context);
 }
 

@@ -25,6 +25,20 @@ int64_t RoomForGraphs(const ExecutionContext& context) {
   return (context.bytes->limit() - context.bytes->used()) / 2;
 }
 
+// Sets batches and totals to a few first sequences of `batches`: one, or as many as it takes for a
+// token that is not masked out.
+absl::Status TakeFew(Replica& replica, const std::vector<Batch>& batches,
+                     const ExecutionContext& context, CurvatureSetup& setup) {
+  const int64_t all = CountSequences(batches);
+  for (int64_t sequences = 1;; sequences *= 2) {
+    setup.target.batches = FirstSequences(replica, batches, sequences);
+    absl::StatusOr<BatchTotals> totals = TotalsOf(replica, setup.target.batches, context);
+    if (totals.ok()) setup.totals = *totals;
+    const bool masked = absl::IsFailedPrecondition(totals.status());
+    if (!masked || sequences >= all) return totals.status();
+  }
+}
+
 bool IsFloatParameter(const TensorEntry& entry) {
   return entry.is_parameter && at::isFloatingType(entry.tensor.scalar_type());
 }
@@ -84,9 +98,10 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
                                                 const CurvatureEngineOptions& engine,
                                                 const ExecutionContext& context) {
   CurvatureSetup setup;
-  setup.target = std::move(target);
   const GeneratorGuard generators;
-  PTQWATCH_ASSIGN_OR_RETURN(setup.totals, TotalsOf(replica, setup.target.batches, context));
+  const std::vector<Batch> batches = std::exchange(target.batches, {});
+  setup.target = std::move(target);
+  PTQWATCH_RETURN_IF_ERROR(TakeFew(replica, batches, context, setup));
   PTQWATCH_ASSIGN_OR_RETURN(const auto surface, setup.MakeSurface(replica));
   const absl::Status reached = CheckGradients(replica, setup.target.scope, *surface);
   const absl::StatusOr<HessianChoice> choice =

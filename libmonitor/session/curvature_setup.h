@@ -52,15 +52,16 @@ struct CurvatureSetup {
   }
 };
 
-/// Evaluates the batches once and chooses how to compute products with the Hessian
-/// (ChooseHessianMode). Returns FailedPrecondition if no mode works, with the reason, or if
-/// `losses` draws random numbers from a default generator with gradients on; the generators are
-/// then restored.
+/// Chooses how to compute products with the Hessian (ChooseHessianMode) on the first of the
+/// target's sequences, or more if those are masked out; a batch that cannot be cut is taken whole.
+/// OnBatches goes on to the batches. Returns FailedPrecondition if no mode works, with the reason,
+/// or if `losses` draws random numbers from a default generator with gradients on; the generators
+/// are then restored.
 absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarget target,
                                                 const CurvatureEngineOptions& engine,
                                                 const ExecutionContext& context);
 
-/// The same loss surface on other batches, of which there may be more. Reuses the findings of
+/// The same loss surface on other batches, usually more. Reuses the findings of
 /// `setup`. Evaluates the batches once, or twice if they are cut.
 ///
 /// Predicts the bytes of the batches' graphs. With kAuto, and if `setup` found graphs to work,

@@ -121,8 +121,8 @@ def curvature(model: torch.nn.Module, losses: Losses, batches: typing.Sequence[t
       micro_batch: batches with more sequences are cut into pieces of this many; 0: not cut.
       seed: of the random vectors.
 
-    Cost: about ten gradients; for each product with the Hessian 2 to 4.5 gradients over all batches. Twice the model's
-    memory, and 6 to 27 vectors of the scope's size.
+    Cost: some forward passes over all batches, about 15 gradients of one sequence, and 2 to 4.5 gradients over all batches
+    for each product with the Hessian. Twice the model's memory, and 6 to 27 vectors of the scope's size.
 
     Raises:
       ValueError: a value that is not allowed, or no batches.

@@ -118,19 +118,35 @@ TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
   EXPECT_NEAR(*b.trace, *a.trace, 1e-4 * std::abs(*a.trace));
 }
 
+TEST(PrepareCurvature, TriesAsManySequencesAsItTakesForATokenThatCounts) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return {losses(p, b).values, b[0].ne(0).any(1).to(at::kFloat)};
+  };
+  net.batches[0][0].narrow(0, 0, 5).zero_();
+  auto some = net.Measure();
+  ASSERT_TRUE(some.ok()) << some.status();
+  const CurvatureReport report = *Net::Run(**some).curvature;
+  EXPECT_EQ(report.status, ProbeStatus::kOk) << report.status_detail;
+  EXPECT_GT(report.top_eigenvalue.value_or(0), 0);
+
+  for (Batch& batch : net.batches) batch[0].zero_();
+  net.engine.mode = HessianMode::kRetainedGraph;
+  EXPECT_THAT(std::string(net.Measure().status().message()), HasSubstr("masked out"));
+}
+
 TEST(OnBatches, CutsBatchesSoThatTheirGraphsFitTheBudget) {
   Net net;
   const auto subject = net.MakeSubject();
   const TensorTable table = *MakeTensorTable(subject->LiveTensors());
   auto replica = Replica::Create(subject.get(), table, {&net.batches[0]});
   ASSERT_TRUE(replica.ok()) << replica.status();
-  CurvatureTarget one;
-  one.scope = {0, 2, 3};
-  one.batches = FirstSequences(**replica, net.batches, 1);
+  const CurvatureTarget target{.scope = {0, 2, 3}, .batches = net.batches};
   ExecutionContext context;
   const CurvatureEngineOptions engine;
-  const auto trial = PrepareCurvature(**replica, one, engine, context);
+  const auto trial = PrepareCurvature(**replica, target, engine, context);
   ASSERT_TRUE(trial.ok()) << trial.status();
+  ASSERT_EQ(CountSequences(trial->target.batches), 1);
   const int64_t each = trial->graph_bytes.value();
   const auto within = [&](int64_t bytes, const std::vector<Batch>& batches) {
     context.bytes = std::make_shared<ByteBudget>(bytes);

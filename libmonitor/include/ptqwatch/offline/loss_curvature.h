@@ -152,7 +152,8 @@ class PTQWATCH_EXPORT LossCurvature {
   /// Builds the subject's replica (a subject serves one call), copies the live weights into it, and
   /// determines how to compute products. `subject` must outlive the result.
   ///
-  /// Cost: some forward passes and about ten gradients of one batch; twice the model's memory.
+  /// Cost: some forward passes, and about 15 gradients of one sequence, or of one batch if
+  /// batches cannot be cut; twice the model's memory.
   /// Errors: InvalidArgument (options), FailedPrecondition (subject, closure, no mode works),
   /// ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<LossCurvature>> Create(
