@@ -168,7 +168,8 @@ class Run(unittest.TestCase):
         cls.addClassCleanup(cls.folder.cleanup)
         cls.root = pathlib.Path(cls.folder.name)
         (cls.root / "build/release").mkdir(parents=True)
-        (cls.root / "build/release/bin").symlink_to(BUILD / "bin")
+        for name in ("bin", "python"):
+            (cls.root / "build/release" / name).symlink_to(BUILD / name)
         for name in ("setup", "examples", "tests", "dashboards", "docs", "README.md"):
             (cls.root / name).symlink_to(SOURCE / name)
         cls.environment = os.environ | {"PATH": f"{BUILD}/bin:{os.environ['PATH']}"}
