@@ -1,3 +1,3 @@
 #!/bin/sh
-# What a test runs that is a program with arguments.
+# Runs its arguments: the program of a test that is a command line.
 exec "$@"

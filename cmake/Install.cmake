@@ -1,6 +1,6 @@
-# What `cmake --install` puts where. CMake's components are those of packages: `runtime` (shared libraries), `development` (headers,
+# Decides where `cmake --install` puts files. CMake's components are those of packages: `runtime` (shared libraries), `development` (headers,
 # archives, CMake and pkg-config files) and `tools` (commands, dashboards). Those of find_package are monitor, client and serve; each has
-# a file of targets for static and for shared libraries, so that what is not asked for is not looked for.
+# a file of targets for static and for shared libraries, so that unused dependencies are not searched for.
 include(CMakePackageConfigHelpers)
 
 set(PTQWATCH_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/ptqwatch")

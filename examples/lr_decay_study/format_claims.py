@@ -6,7 +6,7 @@ import math
 import types
 
 from claims import AGREES, LEAST_JUMP, NotRun, all_recipes, claim, correlation, error, is_same, order_of_rates, quantity
-from legs import decay_steps, rate_run, reference
+from legs import decay_steps, rate_run
 from stats import geometric_mean, ratio
 
 NEW = "not in the paper"

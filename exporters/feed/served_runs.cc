@@ -1,11 +1,11 @@
 #include "feed/served_runs.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "ptqwatch/run_source.h"
@@ -15,17 +15,13 @@ namespace {
 
 constexpr double kMaxStatusAge = 15;  // seconds
 
-double MonotonicSeconds(const Clock& clock) {
-  return std::chrono::duration<double>(clock.Monotonic()).count();
-}
-
 }  // namespace
 
 void ServedRun::SetStatus(RunStatus status) {
   MutexLock lock(mutex_);
   status.name = std::move(status_.name);
   status_ = std::move(status);
-  status_seconds_ = MonotonicSeconds(*clock_);
+  status_seconds_ = InSeconds(clock_->Monotonic());
 }
 
 void ServedRun::Publish(const AnalyzedReport& report) {
@@ -51,7 +47,7 @@ void ServedRun::ShowAheadOfPast(std::shared_ptr<const AnalyzedReport> newest) {
 void ServedRun::Show(std::shared_ptr<const AnalyzedReport> report) {
   const double age = clock_->UnixSeconds() - report->report.snapshot_time_unix_seconds;
   report_ = std::move(report);
-  snapshot_seconds_ = MonotonicSeconds(*clock_) - std::max(age, 0.0);
+  snapshot_seconds_ = InSeconds(clock_->Monotonic()) - std::max(age, 0.0);
 }
 
 void ServedRun::SetOpen() {
@@ -72,7 +68,7 @@ RunView ServedRun::Look() const {
   view.status = status_;
   view.status.monitor.last_sequence = newest;
   const Health health = status_.monitor.health;
-  const double age = MonotonicSeconds(*clock_) - status_seconds_;
+  const double age = InSeconds(clock_->Monotonic()) - status_seconds_;
   if (age > kMaxStatusAge && health != Health::kStopped && health != Health::kInert) {
     view.status.monitor.health = Health::kDegraded;
     view.status.monitor.health_reason =
@@ -86,7 +82,7 @@ RunView ServedRun::Look() const {
   if (!open_) view.status.monitor.health_reason = "the journal is being read";
   if (open_ || ahead_of_past_) {
     view.report = report_;
-    view.report_age_seconds = MonotonicSeconds(*clock_) - snapshot_seconds_;
+    view.report_age_seconds = InSeconds(clock_->Monotonic()) - snapshot_seconds_;
   }
   return view;
 }

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "base/status_macros.h"
 

@@ -1,7 +1,6 @@
 #include "watch_streams.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "http/event_stream.h"

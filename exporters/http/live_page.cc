@@ -1,7 +1,6 @@
 #include "http/live_page.h"
 
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "base/digest.h"

@@ -1,7 +1,5 @@
 #include "ptqwatch/run_page.h"
 
-#include <cstdint>
-
 #include "absl/strings/str_replace.h"
 #include "base/strings.h"
 #include "feed/report_json.h"

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "analysis/series.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {

@@ -82,7 +82,7 @@ size_t History::Add(const Report& report) {
     if (index > 0) --index;
   }
   FindPlateauRate();
-  ChooseTokens();
+  ChooseTokens(points_[index]);
   return index;
 }
 
@@ -105,20 +105,22 @@ void History::ForgetMeasuredSince(int64_t step) {
   }
 }
 
-void History::ChooseTokens() {
+void History::ChooseTokens(Point& added) {
   const auto has = [](const Point& point) { return point.watched && point.watched->pooled; };
   const auto lacks = [](const Point& point) { return point.watched && !point.watched->pooled; };
   const bool pooled = std::any_of(points_.begin(), points_.end(), has) &&
                       std::none_of(points_.begin() + 1, points_.end(), lacks);
-  for (Point& point : points_) {
-    if (!point.watched) continue;
+  const auto choose = [&](Point& point) {
+    if (!point.watched) return;
     const auto& [name, first, further] = *point.watched;
     if (pooled && !further) {
       point.series.erase(name);
     } else {
       point.series.insert_or_assign(name, pooled ? *further : first);
     }
-  }
+  };
+  if (std::exchange(pooled_, pooled) == pooled) return choose(added);
+  for (Point& point : points_) choose(point);
 }
 
 // The plateau is the highest rate so far: after a step to a higher rate, the snapshots at that rate

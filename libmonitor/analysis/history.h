@@ -69,11 +69,13 @@ class History {
 
  private:
   void FindPlateauRate();
-  void ChooseTokens();
+  /// Gives `added` its value of the watched series, or all points if the choice of tokens changes.
+  void ChooseTokens(Point& added);
   std::vector<size_t> Candidates(size_t end, double limit) const;
 
   std::string key_;
   std::vector<Point> points_;
+  bool pooled_ = false;  // the watched series is that on all sets of probe batches
 };
 
 }  // namespace ptqwatch::internal

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include "base/strings.h"
 #include "report/watched_quantizer.h"

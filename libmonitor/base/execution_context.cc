@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/process_end.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch {
@@ -23,8 +24,7 @@ class RealClock final : public Clock {
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   }
   double UnixSeconds() const override {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-        .count();
+    return internal::InSeconds(std::chrono::system_clock::now().time_since_epoch());
   }
   void SleepFor(std::chrono::nanoseconds duration, const std::atomic<bool>& cancelled) override {
     const auto end = std::chrono::steady_clock::now() + duration;
@@ -77,7 +77,7 @@ void Pacer::Pause(const CancelToken& cancel) const {
   if (worked < state.quantum) return;
   const std::chrono::nanoseconds begin = state.clock->Monotonic();
   state.worked += worked;
-  if (state.on_work) state.on_work(std::chrono::duration<double>(worked).count());
+  if (state.on_work) state.on_work(internal::InSeconds(worked));
   std::chrono::nanoseconds now = begin;
   while (!cancel.cancelled()) {
     const auto rest = std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -25,11 +25,9 @@ template <typename Item>
 struct ReportQueueOptions {
   std::string thread_name = {};
   size_t capacity = 256;
-  /// If a thread is still handling an item at the deadline of Stop: false waits for that item, true
-  /// leaves the thread behind (the callbacks must then own everything they use).
-  bool leave_behind = false;
   /// Called on the queue's thread. If it returns false, the item stays in front and is tried again
-  /// after the next Push and once more by Stop. Must not throw.
+  /// after the next Push and once more by Stop. Must not throw. Like `rest`, it must own all that
+  /// it uses, because Stop may leave the thread behind.
   std::function<bool(const Item&)> handle = {};
   /// Called on the queue's thread before it sleeps. May be empty. Must not throw.
   std::function<void()> rest = {};
@@ -57,7 +55,7 @@ class ReportQueue {
   void Push(Item item);
 
   /// Handles queued items until the deadline, drops the rest and ends the thread. False if the
-  /// thread is left behind. Idempotent.
+  /// thread is left behind, because it was still handling an item at the deadline. Idempotent.
   bool Stop(std::chrono::milliseconds deadline);
 
   /// Items dropped so far.
@@ -87,7 +85,6 @@ class ReportQueue {
   static void Run(Shared& shared);
   static void HandleAll(Shared& shared);
   static void Drop(Shared& shared, QueueDrop reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared.mutex);
-  static void DropBack(Shared& shared, size_t keep) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared.mutex);
 
   const std::shared_ptr<Shared> shared_;
   Thread thread_;
@@ -124,25 +121,17 @@ bool ReportQueue<Item>::Stop(std::chrono::milliseconds deadline) {
   if (!thread_.joinable()) return !left_behind_;
   const auto until = std::chrono::steady_clock::now() + deadline;
   Shared& shared = *shared_;
-  bool leave = false;
   {
     MutexLock lock(shared.mutex);
     shared.stopping = true;
     shared.changed.SignalAll();
     while (!shared.ended && shared.changed.WaitUntil(shared.mutex, until)) {
     }
-    leave = !shared.ended && shared.options.leave_behind;
-    DropBack(shared, shared.handling && !leave ? 1 : 0);
+    left_behind_ = !shared.ended;
+    for (; !shared.items.empty(); shared.items.pop_back()) Drop(shared, QueueDrop::kNotHandled);
   }
-  if (leave) {
-    thread_.Detach();
-    left_behind_ = true;
-    return false;
-  }
-  thread_.Join();
-  MutexLock lock(shared.mutex);
-  DropBack(shared, 0);
-  return true;
+  left_behind_ ? thread_.Detach() : thread_.Join();
+  return !left_behind_;
 }
 
 template <typename Item>
@@ -187,14 +176,6 @@ template <typename Item>
 void ReportQueue<Item>::Drop(Shared& shared, QueueDrop reason) {
   ++shared.dropped;
   if (shared.options.dropped) shared.options.dropped(reason);
-}
-
-template <typename Item>
-void ReportQueue<Item>::DropBack(Shared& shared, size_t keep) {
-  while (shared.items.size() > keep) {
-    shared.items.pop_back();
-    Drop(shared, QueueDrop::kNotHandled);
-  }
 }
 
 }  // namespace ptqwatch::internal

@@ -8,13 +8,18 @@
 
 namespace ptqwatch::internal {
 
+template <typename Rep, typename Period>
+double InSeconds(std::chrono::duration<Rep, Period> duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 /// Measures seconds since it was created, or since the last Lap.
 class Stopwatch {
  public:
   explicit Stopwatch(Clock* clock) : clock_(clock), begin_(clock->Monotonic()) {}
   double Lap() {
     const auto now = clock_->Monotonic();
-    return std::chrono::duration<double>(now - std::exchange(begin_, now)).count();
+    return InSeconds(now - std::exchange(begin_, now));
   }
 
  private:
@@ -27,7 +32,7 @@ class Stopwatch {
 class WorkStopwatch {
  public:
   explicit WorkStopwatch(const ExecutionContext& context) : context_(context), begin_(Now()) {}
-  double seconds() const { return std::chrono::duration<double>(Now() - begin_).count(); }
+  double seconds() const { return InSeconds(Now() - begin_); }
 
  private:
   std::chrono::nanoseconds Now() const { return context_.pacer.WorkTime(*context_.clock); }

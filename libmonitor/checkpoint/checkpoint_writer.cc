@@ -8,7 +8,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "checkpoint/safetensors_header.h"
 #include "checkpoint/safetensors_writer.h"
 #include "ptqwatch/offline/checkpoint_export.h"
 

@@ -85,7 +85,6 @@ class JournalWriter final : public Exporter {
         queue_, ReportQueue<Line>::Start(
                     {.thread_name = "ptqw-journal",
                      .capacity = kJournalQueue,
-                     .leave_behind = true,
                      .handle = [output](const Line& line) { return output->Write(line); },
                      .rest = [output] { output->Sync(); },
                      .dropped =

@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_JOURNAL_RUN_READER_H_
 #define PTQWATCH_JOURNAL_RUN_READER_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -76,13 +75,6 @@ Values Differences(const Values& a, const Values& b) {
   Values result(a.size());
   std::transform(a.begin(), a.end(), b.begin(), result.begin(), std::minus<>());
   return result;
-}
-
-void SetIfFinite(const RatioEstimate& estimate, std::optional<double>& value,
-                 std::optional<double>& stderr_value) {
-  if (!std::isfinite(estimate.value)) return;
-  value = estimate.value;
-  if (std::isfinite(estimate.stderr_value)) stderr_value = estimate.stderr_value;
 }
 
 // Examples of several tasks, one element a task.

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/free_memory.h"
-#include "base/guard.h"
 #include "base/log.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "journal/journal_writer.h"
 #include "journal/run_endpoint.h"
@@ -54,8 +54,7 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
 }
 
 void InertMonitor::OnStep(const StepInfo& info) noexcept {
-  board_.OnStep(info, LrPhase::kUnknown,
-                std::chrono::duration<double>(clock_->Monotonic()).count());
+  board_.OnStep(info, LrPhase::kUnknown, InSeconds(clock_->Monotonic()));
 }
 
 Control& NoControl() {

@@ -1,15 +1,14 @@
 #include "monitor/monitor_thread.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
 #include "base/process_end.h"
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "monitor/compute_thread.h"
 #include "snapshot/parameter_digest.h"
@@ -86,7 +85,7 @@ void MonitorThread::Run() noexcept {
   if (!before.ok()) Log(Severity::kError, "commands or skip notices were lost");
   const Snapshot* filled = core_->staging->BeginLoading();
   if (filled == nullptr) return WorkAtJobs();
-  core_->board.SetBusy(true, MonotonicSeconds());
+  core_->board.SetBusy(true, InSeconds(core_->clock->Monotonic()));
   loading_ = true;
   ++measuring_;
   // Most static objects of the closure are made by the first snapshots.
@@ -102,7 +101,7 @@ void MonitorThread::Run() noexcept {
   ReleaseSlot();
   core_->budget->ChargeSteps(core_->board.step_times());
   core_->budget->End();
-  core_->board.SetBusy(false, MonotonicSeconds());
+  core_->board.SetBusy(false, InSeconds(core_->clock->Monotonic()));
   {
     MutexLock lock(mutex_);
     step_in_work_.reset();
@@ -110,10 +109,6 @@ void MonitorThread::Run() noexcept {
     changed_.SignalAll();
   }
   WorkAtJobs();
-}
-
-double MonitorThread::MonotonicSeconds() const {
-  return std::chrono::duration<double>(core_->clock->Monotonic()).count();
 }
 
 void MonitorThread::Leave() noexcept {
@@ -186,8 +181,7 @@ void MonitorThread::BeginFinish(int64_t last_step, std::chrono::nanoseconds time
     if (in_work) core_->context.hurry.Set(finishing_->Until(*in_work));
   }
   Log(Severity::kInfo,
-      StrFormat("finishing: step %d is measured within %.0f s%s", last_step,
-                std::chrono::duration<double>(timeout).count(),
+      StrFormat("finishing: step %d is measured within %.0f s%s", last_step, InSeconds(timeout),
                 in_work && *in_work != last_step ? StrCat(", after step ", *in_work) : ""));
 }
 

@@ -77,7 +77,6 @@ class MonitorThread {
     }
   };
 
-  double MonotonicSeconds() const;
   // Between two pieces of work: carries out commands, and announces learning-rate phases and
   // mistakes in the arguments of OnStep.
   void Poll();

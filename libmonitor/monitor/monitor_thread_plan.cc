@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "monitor/monitor_thread.h"
 #include "trainer/schedule.h"
@@ -23,7 +24,7 @@ std::optional<double> MonitorThread::SecondsToFinish(int64_t step) {
   const std::chrono::nanoseconds now = core_->clock->Monotonic();
   MutexLock lock(mutex_);
   if (!finishing_ || finishing_->last_step != step) return std::nullopt;
-  return std::chrono::duration<double>(finishing_->last - now).count();
+  return InSeconds(finishing_->last - now);
 }
 
 bool MonitorThread::WorthMeasuringAgain(int64_t step) {

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "ptqwatch/step_info.h"
 #include "trainer/phase_changes.h"

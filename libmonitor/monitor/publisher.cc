@@ -6,6 +6,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -124,8 +125,7 @@ void Publisher::Stop(std::chrono::milliseconds deadline, bool destroy,
 }
 
 MonitorStatus Publisher::status() const {
-  MonitorStatus status = board_->Read(std::chrono::duration<double>(clock_->Monotonic()).count(),
-                                      clock_->UnixSeconds());
+  MonitorStatus status = board_->Read(InSeconds(clock_->Monotonic()), clock_->UnixSeconds());
   if (complete_) complete_(status);
   return status;
 }

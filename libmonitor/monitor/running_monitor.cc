@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/cpu_reading.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -22,28 +23,25 @@ RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Su
 }
 
 void RunningMonitor::Connect(const RemoteTrainer& remote, const LrTracker& lr) {
-  remote.connect({.replay =
-                      [this](const StepInfo& info, const StepOutcome& outcome) {
-                        if (!stopped()) trainer_->Replay(info, outcome);
-                      },
-                  .silence =
-                      [core = core_] {
-                        return core->board.Silence(
-                            std::chrono::duration<double>(core->clock->Monotonic()).count());
-                      },
-                  .announce =
-                      [this](Event::Kind kind, Severity severity, std::string message) {
-                        const int64_t step = core_->publisher->status().step.value_or(0);
-                        core_->publisher->PublishEvent({kind, severity, step,
-                                                        core_->clock->UnixSeconds(),
-                                                        std::move(message)});
-                      },
-                  .set_server =
-                      [this](const ServerStatus& server, pid_t process) {
-                        core_->publisher->SetServer(server);
-                        WatchServer([process] { return CpuSecondsOf(process); });
-                      },
-                  .lr = lr});
+  remote.connect(
+      {.replay =
+           [this](const StepInfo& info, const StepOutcome& outcome) {
+             if (!stopped()) trainer_->Replay(info, outcome);
+           },
+       .silence = [core =
+                       core_] { return core->board.Silence(InSeconds(core->clock->Monotonic())); },
+       .announce =
+           [this](Event::Kind kind, Severity severity, std::string message) {
+             const int64_t step = core_->publisher->status().step.value_or(0);
+             core_->publisher->PublishEvent(
+                 {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
+           },
+       .set_server =
+           [this](const ServerStatus& server, pid_t process) {
+             core_->publisher->SetServer(server);
+             WatchServer([process] { return CpuSecondsOf(process); });
+           },
+       .lr = lr});
 }
 
 void RunningMonitor::EndIdle() noexcept {
@@ -76,8 +74,8 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
     return absl::DeadlineExceededError(
         StrCat(core_->trackers.slice.status().under_way() ? "the slice through step "
                                                           : "the snapshot of step ",
-               *trainer.last_step(), " was not measured within ",
-               std::chrono::duration<double>(timeout).count(), " s; the monitor goes on working"));
+               *trainer.last_step(), " was not measured within ", InSeconds(timeout),
+               " s; the monitor goes on working"));
   };
   if (!trainer.last_step_taken()) {
     if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/reservation.h"
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/probe_state_file.h"
 
@@ -86,7 +87,7 @@ void StateKeeper::Offer(const ProbeState& state, bool now, const ExecutionContex
   if (writer_->options.run_dir.empty()) return;
   newest_ = state;  // shares the vectors
   unwritten_ = true;
-  const double seconds = std::chrono::duration<double>(clock_->Monotonic()).count();
+  const double seconds = InSeconds(clock_->Monotonic());
   if (!now && seconds < next_write_) return;
   next_write_ = seconds + kSecondsApart;
   Push(context);
@@ -98,7 +99,6 @@ void StateKeeper::Push(const ExecutionContext& context) {
     auto queue = ReportQueue<std::shared_ptr<const Kept>>::Start(
         {.thread_name = "ptqw-state",
          .capacity = 2,  // the state being written, and the newest
-         .leave_behind = true,
          .handle =
              [writer = writer_](const std::shared_ptr<const Kept>& kept) {
                writer->Write(kept->state);

@@ -2,7 +2,6 @@
 #define PTQWATCH_MONITOR_STEP_TIMES_H_
 
 #include <atomic>
-#include <cstdint>
 #include <optional>
 
 namespace ptqwatch::internal {

@@ -1,7 +1,6 @@
 #include "monitor/trainer_side.h"
 
-#include <chrono>
-
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -21,8 +20,8 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional,
       core_.staging->TryFill(*core_.subject, Header(trigger, additional, unix_seconds),
                              *core_.clock, trigger == SnapshotTrigger::kFinish);
   if (core_.max_stall_ratio > 0 && outcome.stall_seconds > kNoticedStallSeconds) {
-    next_copy_ = std::chrono::duration<double>(core_.clock->Monotonic()).count() +
-                 outcome.stall_seconds / core_.max_stall_ratio;
+    next_copy_ =
+        InSeconds(core_.clock->Monotonic()) + outcome.stall_seconds / core_.max_stall_ratio;
   }
   if (outcome.pending) {
     pending_ = outcome;
@@ -156,7 +155,7 @@ StepOutcome TrainerSide::Step(const StepInfo& info) noexcept {
       "MonitorOptions.copy_beside_training is set, but Monitor::BeforeUpdate was not called before "
       "the update that followed");
   // Reading the clock takes longer than the rest of a step at which nothing is due.
-  const double now = std::chrono::duration<double>(core_.clock->Monotonic()).count();
+  const double now = InSeconds(core_.clock->Monotonic());
   StepOutcome outcome{.now = now, .measuring = switches.measuring.load(std::memory_order_relaxed)};
   Follow(info, now, outcome.measuring);
   const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),

@@ -1,10 +1,11 @@
 #include "monitor/work_budget.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <utility>
+
+#include "base/stopwatch.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -42,9 +43,7 @@ WorkBudget::WorkBudget(const Options& options, Planner planner, Clock* clock, Pa
       cores_(options.cores),
       credited_(Now()) {}
 
-double WorkBudget::Now() const {
-  return std::chrono::duration<double>(clock_->Monotonic()).count();
-}
+double WorkBudget::Now() const { return InSeconds(clock_->Monotonic()); }
 
 void WorkBudget::Enter(std::function<void()> between) {
   cores_.Read(read_());

@@ -1,10 +1,8 @@
 #include "monitor/worker_keeper.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -18,7 +16,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
+#include "monitor/spawn.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -28,58 +28,11 @@ using std::chrono::steady_clock;
 
 // How often the process is looked at if the kernel has no pidfds.
 constexpr milliseconds kLookWithoutPidfd{250};
-constexpr int kFirstFile = 3;
 constexpr int kLowestPriority = 19;
-// Above the descriptors that the process gets, so that moving one does not overwrite another.
-constexpr int kHigh = 64;
-
-std::vector<char*> ArgumentPointers(const std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 std::string EndText(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return StrCat("exit status ", info.si_status);
   return StrCat("signal ", info.si_status);
-}
-
-// The error number of posix_spawn.
-int SpawnWorker(const WorkerKeeper::Command& command, const std::string& argument, pid_t* process) {
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  std::vector<int> moved;
-  const absl::Cleanup destroy = [&] {
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
-    for (const int file : moved) close(file);
-  };
-  int next = kFirstFile;
-  for (const int file : command.files) {
-    const int high = fcntl(file, F_DUPFD_CLOEXEC, kHigh);
-    if (high < 0) return errno;
-    moved.push_back(high);
-    posix_spawn_file_actions_adddup2(&files, high, next++);
-  }
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addclosefrom_np(&files, next);
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(
-      &attributes,
-      static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID));
-  std::vector<std::string> words = {command.program};
-  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
-  if (!argument.empty()) words.push_back(argument);
-  return posix_spawn(process, command.program.c_str(), &files, &attributes,
-                     ArgumentPointers(words).data(), ArgumentPointers(command.environment).data());
 }
 
 }  // namespace
@@ -161,8 +114,14 @@ std::string WorkerKeeper::Shared::WaitForEnd(pid_t process, bool& again) {
 }
 
 std::string WorkerKeeper::Shared::RunOnce(const std::string& argument, bool& again) {
+  SpawnOptions options = {.program = command.program,
+                          .arguments = command.arguments,
+                          .environment = command.environment,
+                          .files = command.files,
+                          .new_session = true};
+  if (!argument.empty()) options.arguments.push_back(argument);
   pid_t process = 0;
-  if (const int error = SpawnWorker(command, argument, &process); error != 0) {
+  if (const int error = Spawn(options, &process); error != 0) {
     return StrCat("'", command.program, "' could not be started: ", strerror(error));
   }
   {
@@ -191,7 +150,7 @@ void WorkerKeeper::Shared::Run() {
     }
     if (steady_clock::now() - begun >= timing.long_life) pause = timing.first_pause;
     argument = StrFormat("the process that measures ended (%s); another one starts %.3g s later",
-                         end, std::chrono::duration<double>(pause).count());
+                         end, InSeconds(pause));
     Log(Severity::kError, argument);
     const auto next = steady_clock::now() + pause;
     pause = std::min(2 * pause, timing.longest_pause);

@@ -41,8 +41,8 @@ class WorkerKeeper {
   struct State {
     pid_t process = 0;     ///< 0: none is running
     int64_t restarts = 0;  ///< attempts to start it after the first
-    std::string end =
-        {};             ///< how the newest one ended: "signal 9", "exit status 3"; empty: none has
+    /// How the newest one ended: "signal 9", "exit status 3"; empty if none has.
+    std::string end = {};
     bool over = false;  ///< no other one follows
   };
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -181,7 +182,7 @@ WorkerLink::End WorkerLink::Run() {
     }
     if (monitor != nullptr) PassOnServer(*monitor);
     if (monitor != nullptr && options_.longest_silence.count() > 0 &&
-        monitor->silence() > std::chrono::duration<double>(options_.longest_silence).count()) {
+        monitor->silence() > InSeconds(options_.longest_silence)) {
       return End::kSilent;
     }
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <variant>
-#include <vector>
 
 #include "probes/prediction_check.h"
 

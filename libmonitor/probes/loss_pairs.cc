@@ -5,16 +5,6 @@
 #include <optional>
 
 namespace ptqwatch::internal {
-namespace {
-
-void SetFinite(const RatioEstimate& estimate, std::optional<double>& value,
-               std::optional<double>& stderr_value) {
-  if (!std::isfinite(estimate.value)) return;
-  value = estimate.value;
-  if (std::isfinite(estimate.stderr_value)) stderr_value = estimate.stderr_value;
-}
-
-}  // namespace
 
 bool IsFinite(const UnitLosses& losses) {
   return std::all_of(losses.sum.begin(), losses.sum.end(),
@@ -60,11 +50,11 @@ absl::Status LossPairs::FillIn(QuantizationReport& report) const {
   report.loss_nats = EstimateRatio(quantized_, weight_).value;
   report.delta_nats = delta.value;
   if (std::isfinite(delta.stderr_value)) report.delta_stderr_nats = delta.stderr_value;
-  SetFinite(EstimateRatio(change_, full_), report.error_ratio, report.error_ratio_stderr);
+  SetIfFinite(EstimateRatio(change_, full_), report.error_ratio, report.error_ratio_stderr);
   std::optional<double> ignored;
-  SetFinite(EstimateRatio(right_, examples_), report.accuracy_ratio, ignored);
-  SetFinite(EstimateRatio(lost_, wrong_), report.accuracy_degradation_ratio,
-            report.accuracy_degradation_stderr);
+  SetIfFinite(EstimateRatio(right_, examples_), report.accuracy_ratio, ignored);
+  SetIfFinite(EstimateRatio(lost_, wrong_), report.accuracy_degradation_ratio,
+              report.accuracy_degradation_stderr);
   return absl::OkStatus();
 }
 
@@ -114,7 +104,7 @@ void SumUp(absl::Span<const UnitLosses> batches, QuantizationResult& result) {
   const RatioEstimate loss = EstimateRatio(sums, weights);
   result.loss_nats = loss.value;
   if (std::isfinite(loss.stderr_value)) result.loss_stderr_nats = loss.stderr_value;
-  SetFinite(EstimateRatio(right, examples), result.accuracy_ratio, result.accuracy_stderr);
+  SetIfFinite(EstimateRatio(right, examples), result.accuracy_ratio, result.accuracy_stderr);
 }
 
 }  // namespace ptqwatch::internal

@@ -26,4 +26,11 @@ RatioEstimate EstimateRatio(absl::Span<const double> numerator,
   return estimate;
 }
 
+void SetIfFinite(const RatioEstimate& estimate, std::optional<double>& value,
+                 std::optional<double>& stderr_value) {
+  if (!std::isfinite(estimate.value)) return;
+  value = estimate.value;
+  if (std::isfinite(estimate.stderr_value)) stderr_value = estimate.stderr_value;
+}
+
 }  // namespace ptqwatch::internal

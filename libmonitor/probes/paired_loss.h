@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_PROBES_PAIRED_LOSS_H_
 #define PTQWATCH_PROBES_PAIRED_LOSS_H_
 
+#include <optional>
+
 #include "absl/types/span.h"
 
 namespace ptqwatch::internal {
@@ -15,6 +17,10 @@ struct RatioEstimate {
 /// se^2 = n/(n-1) sum (x_i - r y_i)^2 / (sum y)^2 (Cochran, Sampling Techniques, eq. 6.13).
 RatioEstimate EstimateRatio(absl::Span<const double> numerator,
                             absl::Span<const double> denominator);
+
+/// Sets the numbers of the estimate that are finite; the standard error only with the value.
+void SetIfFinite(const RatioEstimate& estimate, std::optional<double>& value,
+                 std::optional<double>& stderr_value);
 
 }  // namespace ptqwatch::internal
 

@@ -1,6 +1,5 @@
 #include "ptqwatch/metric_catalog.h"
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>

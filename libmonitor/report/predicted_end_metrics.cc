@@ -3,7 +3,6 @@
 #include <cmath>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "report/metric_samples.h"

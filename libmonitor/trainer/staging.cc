@@ -1,6 +1,5 @@
 #include "trainer/staging.h"
 
-#include <chrono>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -153,7 +153,7 @@ FillOutcome Staging::TryFill(const Subject& subject, const SnapshotHeader& heade
   const auto begin = clock.Monotonic();
   const absl::StatusOr<bool> copied =
       Guard([&] { return CopyLiveState(subject, beside_ && !last); });
-  outcome.stall_seconds = std::chrono::duration<double>(clock.Monotonic() - begin).count();
+  outcome.stall_seconds = InSeconds(clock.Monotonic() - begin);
   if (!copied.ok()) {
     state_.store(SlotState::kFree, std::memory_order_release);
     // Only Match returns FailedPrecondition.

@@ -1,10 +1,8 @@
 #include "trajectory/trainer_state.h"
 
-#include <cmath>
 #include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "base/strings.h"

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/status_macros.h"
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "journal/journal_files.h"
@@ -99,9 +100,7 @@ bool TrajectoryRun::Has(const std::string& branch, int64_t step) const {
   return measured_.contains({branch, step});
 }
 
-double TrajectoryRun::Now() const {
-  return std::chrono::duration<double>(clock_->Monotonic()).count();
-}
+double TrajectoryRun::Now() const { return InSeconds(clock_->Monotonic()); }
 
 void TrajectoryRun::Begin(const TrajectoryUnit& unit) {
   rate_known_ = unit.rate.learning_rate.has_value();

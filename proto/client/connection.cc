@@ -1,6 +1,5 @@
 #include "client/connection.h"
 
-#include <limits>
 #include <string>
 #include <string_view>
 

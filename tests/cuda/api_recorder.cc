@@ -16,7 +16,7 @@
 namespace ptqwatch::testing {
 namespace {
 
-// Where a function's arguments have the stream.
+// The place of the stream among a function's arguments.
 struct StreamAt {
   CUpti_CallbackDomain domain;
   CUpti_CallbackId function;

@@ -42,7 +42,7 @@ TEST(CudaStatus, TellsALostContextFromOtherErrors) {
 }
 
 TEST(CudaStatus, TakesOnlyItsOwnError) {
-  // Where there is no driver, every call is an error.
+  // Without a driver, every call fails.
   int value = 0;
   const cudaError_t others = cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, -1);
   ASSERT_NE(others, cudaSuccess);

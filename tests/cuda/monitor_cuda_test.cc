@@ -1,4 +1,4 @@
-// A monitor of a model on a GPU. Skipped where there is none.
+// A monitor of a model on a GPU. Skipped without a GPU.
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>

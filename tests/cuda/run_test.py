@@ -91,7 +91,7 @@ class RunTest(unittest.TestCase):
 
     def test_a_step_that_hangs_is_ended_with_its_children(self):
         self.program("cuda_test", f"echo $$ >{self.home}/pid; {HANGING}")
-        # So little time that each step has what the earlier ones left.
+        # So little time that each step gets only the rest of the earlier ones.
         begin = time.monotonic()
         done = self.run_it("--budget", "4")
         self.assertLess(time.monotonic() - begin, 30)
@@ -119,7 +119,7 @@ class RunTest(unittest.TestCase):
 
     def test_a_run_that_is_killed_says_how_far_it_came(self):
         grandchild = self.killed_in_cuda_test(signal.SIGKILL)
-        os.kill(grandchild, signal.SIGKILL)  # nobody was left to end it
+        os.kill(grandchild, signal.SIGKILL)  # no other process ends it
 
     def test_what_is_missing_is_left_out(self):
         (self.home / "bin" / "compute-sanitizer").unlink()

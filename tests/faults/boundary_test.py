@@ -21,15 +21,11 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from beside import children_of, eventually, server_of  # noqa: E402
-from trainer import Trainer  # noqa: E402
+from trainer import Trainer, weights  # noqa: E402
 
 RUN_TRAINER = PTQWATCH = FAULTY_DISK = None
 STEPS = ["--steps", "300", "--every", "20"]
 PR_SET_CHILD_SUBREAPER = 36
-
-
-def weights(output):
-    return re.search(r"^weights (\d+)$", output, re.MULTILINE)[1]
 
 
 def get(url):

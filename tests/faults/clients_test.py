@@ -15,14 +15,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from beside import eventually, inet_sockets, resident_bytes, server_of  # noqa: E402
 from http2 import CONTINUATION, END_HEADERS, HEADERS, OPENING, PREFACE, RST_STREAM, call, frame, header  # noqa: E402
-from trainer import Trainer  # noqa: E402
+from trainer import Trainer, weights  # noqa: E402
 
 RUN_TRAINER = PTQWATCH = None
 STEPS = ["--steps", "2000"]
@@ -31,10 +30,6 @@ CONNECTIONS = 5000  # to each port
 MAX_MEMORY = 512 << 20  # of data: ServeOptions::max_memory
 CALL = call(b"GetStatus")
 PROGRAM_BYTES = 128 << 20  # more than the code of the server and of its libraries
-
-
-def weights(output):
-    return re.search(r"^weights (\d+)$", output, re.MULTILINE)[1]
 
 
 class Served(unittest.TestCase):

@@ -14,14 +14,10 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
-from trainer import Trainer, journal  # noqa: E402
+from trainer import Trainer, journal, weights  # noqa: E402
 
 RUN_TRAINER = FAULTY_DISK = None
 STEPS = ["--steps", "3000", "--reports", "20"]
-
-
-def weights(output):
-    return re.search(r"^weights (\d+)$", output, re.MULTILINE)[1]
 
 
 def unwatched(*flags):

@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
 from beside import children_of, eventually, server_of  # noqa: E402
-from trainer import Trainer, journal  # noqa: E402
+from trainer import Trainer, journal, weights  # noqa: E402
 
 RUN_TRAINER = PTQWATCH = None
 KILLS = 4
@@ -116,7 +115,7 @@ class ServerKilled(unittest.TestCase):
         self.assertGreater(stream.connections, 1)
         self.assertGreaterEqual(sum(event["kind"] == "server_failed" for event in events), KILLS)
         alone = subprocess.run([RUN_TRAINER, *STEPS, "--monitor", "off"], text=True, capture_output=True, timeout=120, check=True)
-        self.assertEqual(re.search(r"^weights (\d+)$", out, re.M)[1], re.search(r"^weights (\d+)$", alone.stdout, re.M)[1])
+        self.assertEqual(weights(out), weights(alone.stdout))
         print(f"{KILLS} kills, {len(written)} reports, {stream.connections} connections of the stream")
 
 

@@ -67,7 +67,7 @@ class Soak:
             watch = [f"{self.bin}/ptqwatch", "watch", grpc, "--json"]  # ends with the trainer
             heard = stack.enter_context(tempfile.TemporaryFile("w+"))
             listener = subprocess.Popen(watch, stdout=heard)
-            deaf = subprocess.Popen(watch, stdout=subprocess.PIPE)  # nobody reads the pipe
+            deaf = subprocess.Popen(watch, stdout=subprocess.PIPE)  # no process reads the pipe
             stack.callback(deaf.stdout.close)
             stack.callback(deaf.wait)
             stack.callback(deaf.kill)

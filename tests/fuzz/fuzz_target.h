@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-/// What a fuzz target defines. The same source is linked with libFuzzer (PTQWATCH_FUZZ) or with
-/// replay_main.cc, which needs no special compiler.
+/// Every fuzz target defines this function. The same source is linked with libFuzzer
+/// (PTQWATCH_FUZZ) or with replay_main.cc, which needs no special compiler.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace ptqwatch::fuzz {

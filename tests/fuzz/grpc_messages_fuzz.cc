@@ -1,5 +1,5 @@
-// Whatever bytes a client of the gRPC service sends, they are no message or are answered; and
-// whatever report or event comes over the wire, what is read of it and written again says the same.
+// The gRPC service answers any bytes from a client or rejects them as no message. A report or event
+// that is read from any bytes and written again stays the same.
 
 #include <cstdint>
 #include <memory>

@@ -31,7 +31,7 @@ struct Problem {
 };
 
 // Ordinary numbers, and now and then one of the awkward ones. The fuzzer's bytes choose `mood`;
-// where they end, a counter goes on.
+// after their end, a counter does.
 float TakeFloat(ByteReader& bytes, int mood, uint32_t* counter) {
   *counter = *counter * 1664525u + 1013904223u;
   const uint8_t byte = static_cast<uint8_t>(bytes.Byte() ^ (*counter >> 24));

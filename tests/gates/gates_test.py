@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Do the gates see what they are there for?"""
+"""Tests that each gate finds the mistakes that it is for."""
 
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-"""What the gates share: the project's source files, their text without comments, and what they include."""
+"""Code that the gates share: the project's source files, their text without comments, and their includes."""
 
 import functools
 import json

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "golden/golden_case.h"
@@ -22,7 +20,7 @@ constexpr double kFpCodesShare = 0.003;         // of a gptqfp file's values tha
 constexpr double kTensorScaleTolerance = 1e-6;  // one rounding of an inverse
 constexpr double kTurnedTolerance = 1e-6;       // of a rotated back value, of the row's largest
 
-// Which grids the files name.
+// A grid by the names in the files.
 struct FpGrid {
   std::string_view format, scaling;
   QuantizationFormat numbers;
@@ -179,6 +177,8 @@ void CompareValues(const FpCase& c, const QuantizedWeight& got, double share,
   CompareCodes(plain, codes, c.rounded, share, 0, result);
 }
 
+}  // namespace
+
 absl::StatusOr<GoldenResult> CheckFp(const GoldenFile& file) {
   absl::StatusOr<FpCase> c = ReadFpCase(file, QuantizationMethod::kRtn);
   if (!c.ok()) return c.status();
@@ -212,15 +212,6 @@ absl::StatusOr<GoldenResult> CheckGptqFp(const GoldenFile& file) {
   CompareLoss("loss", got->loss, loss, &result);
   CompareLoss("rtn_loss", got->rtn_loss, rtn_loss, &result);
   return result;
-}
-
-}  // namespace
-
-absl::StatusOr<GoldenResult> CheckFpFile(const std::string& path) {
-  return CheckFile(path, &CheckFp);
-}
-absl::StatusOr<GoldenResult> CheckGptqFpFile(const std::string& path) {
-  return CheckFile(path, &CheckGptqFp);
 }
 
 }  // namespace ptqwatch::testing

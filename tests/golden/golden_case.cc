@@ -1,6 +1,5 @@
 #include "golden/golden_case.h"
 
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -19,7 +18,7 @@ constexpr double kDampTolerance = 1e-5;  // a mean of float32 sums
 constexpr double kSquaredErrorTolerance = 1e-6;
 constexpr double kScaleTolerance = 1e-6;  // awq's
 
-// What the files of the methods with grids hold.
+// The contents of a file of a method with a grid.
 struct Case {
   GoldenMatrix weight;
   QuantizerSpec spec;
@@ -59,6 +58,8 @@ void ExpectOk(const QuantizedWeight& got, GoldenResult* result) {
     Fail(StrCat("status ", ToString(got.status), " ", got.status_detail), result);
   }
 }
+
+}  // namespace
 
 absl::StatusOr<GoldenResult> CheckGptq(const GoldenFile& file) {
   absl::StatusOr<Case> c = ReadCase(file, QuantizationMethod::kGptq);
@@ -171,18 +172,6 @@ absl::StatusOr<GoldenResult> CheckAwq(const GoldenFile& file) {
   CompareLoss("loss", got->loss, loss, &result);
   CompareLoss("rtn_loss", got->rtn_loss, rtn_loss, &result);
   return result;
-}
-
-}  // namespace
-
-absl::StatusOr<GoldenResult> CheckGptqFile(const std::string& path) {
-  return CheckFile(path, &CheckGptq);
-}
-absl::StatusOr<GoldenResult> CheckRtnFile(const std::string& path) {
-  return CheckFile(path, &CheckRtn);
-}
-absl::StatusOr<GoldenResult> CheckAwqFile(const std::string& path) {
-  return CheckFile(path, &CheckAwq);
 }
 
 }  // namespace ptqwatch::testing

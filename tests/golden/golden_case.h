@@ -16,16 +16,16 @@ struct GoldenResult {
   double loss_error = 0;  ///< largest relative error among the losses
 };
 
-/// Each quantizes what a gptq_*, rtn_*, awq_*, nf4_*, llmint8_*, fp_* or gptqfp_* file holds
-/// through the public interface and compares it with what the file expects. Errors: the file is
-/// missing, damaged or inconsistent.
-absl::StatusOr<GoldenResult> CheckGptqFile(const std::string& path);
-absl::StatusOr<GoldenResult> CheckRtnFile(const std::string& path);
-absl::StatusOr<GoldenResult> CheckAwqFile(const std::string& path);
-absl::StatusOr<GoldenResult> CheckNf4File(const std::string& path);
-absl::StatusOr<GoldenResult> CheckLlmInt8File(const std::string& path);
-absl::StatusOr<GoldenResult> CheckFpFile(const std::string& path);
-absl::StatusOr<GoldenResult> CheckGptqFpFile(const std::string& path);
+class GoldenFile;
+
+/// Quantizes the contents of a file through the public interface and compares the result with the
+/// expected one in the file. Errors: the file is damaged or inconsistent.
+using GoldenCheck = absl::StatusOr<GoldenResult>(const GoldenFile& file);
+/// For the files gptq_*, rtn_*, awq_*, nf4_*, llmint8_*, fp_* and gptqfp_*.
+GoldenCheck CheckGptq, CheckRtn, CheckAwq, CheckNf4, CheckLlmInt8, CheckFp, CheckGptqFp;
+
+/// Reads the file and checks it. Errors begin with the path.
+absl::StatusOr<GoldenResult> CheckFile(const std::string& path, GoldenCheck* check);
 
 }  // namespace ptqwatch::testing
 

@@ -23,15 +23,15 @@ using ptqwatch::testing::GoldenResult;
 
 constexpr std::string_view kSuffix = ".safetensors";
 
-// What is said of a case that passed, or why it failed.
+// The numbers of a case that passed, or why it failed.
 struct Outcome {
   std::string failure;
   std::string numbers;
 };
 
-template <absl::StatusOr<GoldenResult> (*kCheck)(const std::string& path)>
+template <ptqwatch::testing::GoldenCheck* kCheck>
 absl::StatusOr<Outcome> Quantized(const std::string& path) {
-  const absl::StatusOr<GoldenResult> result = kCheck(path);
+  const absl::StatusOr<GoldenResult> result = ptqwatch::testing::CheckFile(path, kCheck);
   if (!result.ok()) return result.status();
   return Outcome{result->failure,
                  absl::StrFormat("codes_differ=%d/%d loss_rel=%.1e", result->codes_differ,
@@ -60,13 +60,13 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
-    {"gptq_", &Quantized<&ptqwatch::testing::CheckGptqFile>},
-    {"rtn_", &Quantized<&ptqwatch::testing::CheckRtnFile>},
-    {"awq_", &Quantized<&ptqwatch::testing::CheckAwqFile>},
-    {"nf4_", &Quantized<&ptqwatch::testing::CheckNf4File>},
-    {"llmint8_", &Quantized<&ptqwatch::testing::CheckLlmInt8File>},
-    {"fp_", &Quantized<&ptqwatch::testing::CheckFpFile>},
-    {"gptqfp_", &Quantized<&ptqwatch::testing::CheckGptqFpFile>},
+    {"gptq_", &Quantized<&ptqwatch::testing::CheckGptq>},
+    {"rtn_", &Quantized<&ptqwatch::testing::CheckRtn>},
+    {"awq_", &Quantized<&ptqwatch::testing::CheckAwq>},
+    {"nf4_", &Quantized<&ptqwatch::testing::CheckNf4>},
+    {"llmint8_", &Quantized<&ptqwatch::testing::CheckLlmInt8>},
+    {"fp_", &Quantized<&ptqwatch::testing::CheckFp>},
+    {"gptqfp_", &Quantized<&ptqwatch::testing::CheckGptqFp>},
     {"curvature_", Curvature},
 };
 

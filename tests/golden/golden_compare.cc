@@ -7,8 +7,7 @@ namespace ptqwatch::testing {
 
 using internal::StrCat;
 
-absl::StatusOr<GoldenResult> CheckFile(
-    const std::string& path, absl::StatusOr<GoldenResult> (*check)(const GoldenFile& file)) {
+absl::StatusOr<GoldenResult> CheckFile(const std::string& path, GoldenCheck* check) {
   absl::StatusOr<GoldenFile> file = GoldenFile::Read(path);
   if (!file.ok()) return file.status();
   absl::StatusOr<GoldenResult> result = check(*file);

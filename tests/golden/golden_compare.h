@@ -29,10 +29,6 @@ void Get(absl::StatusOr<T> value, U* out, absl::Status* status) {
   }
 }
 
-/// Reads the file and checks it; the file's path comes before the message of an error.
-absl::StatusOr<GoldenResult> CheckFile(
-    const std::string& path, absl::StatusOr<GoldenResult> (*check)(const GoldenFile& file));
-
 /// Keeps the first failure.
 void Fail(const std::string& why, GoldenResult* result);
 
@@ -76,7 +72,7 @@ void CompareEach(std::string_view name, const std::vector<T>& got, const std::ve
   }
 }
 
-/// Counts codes that differ; fails where they are `share` of all or more, and one at least.
+/// Counts codes that differ; fails if they are `share` of all or more, and one at least.
 /// `dequantized` must be within `tolerance`, relative, wherever the code is the expected one.
 void CompareCodes(const QuantizedWeight& got, const std::vector<int32_t>& codes,
                   const std::vector<float>& dequantized, double share, double tolerance,
@@ -95,7 +91,7 @@ struct GoldenMatrix {
 };
 absl::StatusOr<GoldenMatrix> ReadMatrix(const GoldenFile& file, std::string_view tensor);
 
-/// Statistics of the inputs, or those of the Hessian where a file has no inputs.
+/// Statistics of the inputs, or of the Hessian if a file has no inputs.
 absl::StatusOr<GramStatistics> ReadStatistics(const GoldenFile& file, int64_t cols,
                                               const ExecutionContext& context);
 

@@ -38,7 +38,7 @@ class GoldenFile {
   absl::StatusOr<std::vector<int64_t>> Int64s(std::string_view tensor,
                                               const std::vector<int64_t>& shape) const;
 
-  /// A metadata entry. NotFound when it is missing, DataLoss when it does not read as what is asked
+  /// A metadata entry. NotFound if it is missing, DataLoss if it does not parse as the type asked
   /// for.
   absl::StatusOr<std::string> Text(std::string_view key) const;
   absl::StatusOr<double> Number(std::string_view key) const;

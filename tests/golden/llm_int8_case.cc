@@ -151,6 +151,8 @@ void CompareProduct(const Int8Case& c, const Int8Product& got, GoldenResult* res
                 kErrorTolerance, result);
 }
 
+}  // namespace
+
 absl::StatusOr<GoldenResult> CheckLlmInt8(const GoldenFile& file) {
   absl::StatusOr<Int8Case> c = ReadInt8Case(file);
   if (!c.ok()) return c.status();
@@ -180,12 +182,6 @@ absl::StatusOr<GoldenResult> CheckLlmInt8(const GoldenFile& file) {
   CompareLoss("loss", got->loss, c->loss, &result);
   CompareProduct(*c, *product, &result);
   return result;
-}
-
-}  // namespace
-
-absl::StatusOr<GoldenResult> CheckLlmInt8File(const std::string& path) {
-  return CheckFile(path, &CheckLlmInt8);
 }
 
 }  // namespace ptqwatch::testing

@@ -1,4 +1,3 @@
-#include <utility>
 #include <vector>
 
 #include "golden/golden_case.h"
@@ -21,6 +20,8 @@ std::vector<uint8_t> PackNf4(const std::vector<uint8_t>& codes) {
   }
   return packed;
 }
+
+}  // namespace
 
 absl::StatusOr<GoldenResult> CheckNf4(const GoldenFile& file) {
   absl::StatusOr<GoldenMatrix> weight = ReadMatrix(file, "weight");
@@ -59,12 +60,6 @@ absl::StatusOr<GoldenResult> CheckNf4(const GoldenFile& file) {
   CompareNumber("sum_squared_error", sum, squared_error, kNf4SquaredErrorTolerance, &result);
   result.loss_error = RelativeError(sum, squared_error);
   return result;
-}
-
-}  // namespace
-
-absl::StatusOr<GoldenResult> CheckNf4File(const std::string& path) {
-  return CheckFile(path, &CheckNf4);
 }
 
 }  // namespace ptqwatch::testing

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import unittest
 
-from trainer import Trainer
+from trainer import Trainer, weights
 
 ACT_ON_ALERT = None
 FLAGS = ["--steps", "60", "--every", "30", "--http", "off", "--grpc", "off", "--threads", "1", "--wait", "on"]
@@ -26,7 +26,7 @@ class ActOnAlert(unittest.TestCase):
             for line in (r"alarm none", r"validation loss \d\.\d{4}", r"quantized loss 3 bits \d\.\d{4}",
                          r"training seconds \d+\.\d+", r"weights sha256 [0-9a-f]{64}"):
                 self.assertEqual(len(re.findall(rf"(?m)^{line}$", out)), 1, out)
-            ends.add(re.search(r"(?m)^weights sha256 (\S+)$", out)[1])
+            ends.add(weights(out))
         # Without an alarm, all of them are the same run.
         self.assertEqual(len(ends), 1)
 

@@ -375,7 +375,7 @@ class Formats(unittest.TestCase):
                     if name == "mxfp4":
                         self.assertTrue(torch.equal(self.unpacked(tensors), self.torchao_codes(codes)))
                     else:
-                        # Where the scale is 2^-127, torchao divides by 2^-126, which is no subnormal number.
+                        # If the scale is 2^-127, torchao divides by 2^-126, which is no subnormal number.
                         same = tensors["weight"].view(torch.uint8) == codes.view(torch.uint8)
                         scaled = (tensors["weight_scale"] > 0).repeat_interleave(32, 1)
                         self.assertTrue(torch.all(same | ~scaled))
@@ -422,7 +422,7 @@ class Formats(unittest.TestCase):
         tensors, _, _ = self.export(weight, "--format", "nvfp4")
         scales, codes = nvfp4_quantize(weight, 16, per_tensor_amax_to_scale(weight.abs().max()))
         self.assertTrue(torch.equal(tensors["weight_scale"].view(torch.uint8), scales.view(torch.uint8)))
-        # It multiplies by a rounded reciprocal where we divide: codes differ next to ties alone.
+        # It multiplies by a rounded reciprocal, and we divide: only codes next to ties differ.
         differ = self.unpacked(tensors) != self.torchao_codes(codes)
         self.assertLess(differ.float().mean().item(), 1e-3)
 

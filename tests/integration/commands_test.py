@@ -21,7 +21,7 @@ PAGES = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", SOURCE / "bazel/READM
 GPT = "--width 8 --layers 1 --heads 2 --length 8"
 TRAINER = f"char_gpt --http off --grpc off {GPT} --probe-sequences 8 --calibration-sequences 8"
 
-# What runs in seconds. LIVE is the directory of a run that goes on, OVER that of one that has ended.
+# Commands that take seconds. LIVE is the directory of a run that goes on, OVER the directory of a run that has ended.
 FAST = {
     "setup": "./setup --check",
     "examples/demo": "examples/demo --help",
@@ -46,7 +46,7 @@ FAST = {
     "tests/gates/includes": "tests/gates/includes",
     "tests/gates/sizes": "tests/gates/sizes",
 }
-# What runs in minutes, or is built for it.
+# Commands that take minutes, or whose programs are built for them.
 SLOW = {
     "bench_monitor": "bench_monitor --benchmark_filter=NothingDue --benchmark_min_time=0.01",
     "bench_foreign": f"bench_foreign --text README.md --threads 1 --seconds 4 --steps-off 4 --every 8 --batch 4 --vocabulary 64 --probe-batches 2 {GPT}",
@@ -69,7 +69,7 @@ SLOW = {
     "tests/benchmarks/server_restart": "tests/benchmarks/server_restart --reports 50 --kills 1 build/release/bin",
     "tests/benchmarks/page_load": "tests/benchmarks/page_load OVER --reports 100 --rounds 1",
 }
-# What another test runs: its name in CTest, or why there is none.
+# Commands that another test runs: its name in CTest, or why no test runs it.
 ELSEWHERE = {
     "cmake": "consumers.CMake",
     "g++": "consumers.PkgConfig",

@@ -2,20 +2,15 @@
 """`ptqwatch cooldown` with a running char_gpt: cooldown_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from trainer import Trainer, journal
+from trainer import Trainer, journal, weights
 
 CHAR_GPT = PTQWATCH = None
 RUN = ["--model", "mlp", "--steps", "6000", "--every", "400", "--http", "off", "--grpc", "off"]
-
-
-def weights(output):
-    return re.search(r"^weights sha256 ([0-9a-f]{64})$", output, re.MULTILINE)[1]
 
 
 class Cooldown(unittest.TestCase):

@@ -17,7 +17,7 @@ def read(*path):
 
 
 def grafana():
-    """{uid: dashboard} of what is checked in."""
+    """The dashboards in the repository, by uid."""
     made = [json.loads(read(path)) for path in sorted(glob.glob(os.path.join(DASHBOARDS, "grafana", "*.json")))]
     return {dashboard["uid"]: dashboard for dashboard in made}
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from trainer import Trainer, journal, prometheus_program
+from trainer import Trainer, journal, prometheus_program, weights
 
 FUNCTIONAL = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
@@ -38,7 +38,7 @@ class BitIdentity(FunctionalTest):
             self.assertRegex(out, r"(?m)^training seconds \d+\.\d+$")
             self.assertEqual("metrics http" in out, monitor == "on")
             self.assertEqual("snapshot step" in out, monitor == "on")
-            hashes.add(re.search(r"(?m)^weights sha256 ([0-9a-f]{64})$", out)[1])
+            hashes.add(weights(out))
         self.assertEqual(len(hashes), 1, hashes)
 
     def test_another_seed_gives_other_weights(self):

@@ -5,16 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
 from prometheus_test import Prometheus
 from servers import until
-from tls_test import Authority
-from trainer import Trainer, train
+from tls_test import TOKEN, set_up
+from trainer import Trainer
 
 CHAR_GPT, PTQWATCH = None, None
-TOKEN = "correct-horse-battery"
 # Exit codes of curl.
 OK, CONNECT, NOT_TRUSTED, ALERT = 0, 35, 60, 56
 
@@ -25,10 +23,6 @@ class Server(Trainer):
     def __init__(self, *flags):
         super().__init__(PTQWATCH, "serve", Https.run_dir, "--http", "127.0.0.1:0", "--grpc", "off", *flags, short=False)
         self.scheme, self.port = self.wait_for(r"^metrics (https?)://127.0.0.1:(\d+)/metrics$").groups()
-
-    def __exit__(self, *unused):
-        self.process.kill()
-        self.process.communicate()
 
     def curl(self, path, *flags, scheme=None, host="localhost"):
         """Returns (exit code of curl, status, body, message), once the journal has been read."""
@@ -44,22 +38,8 @@ class Server(Trainer):
 class Https(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = folder.name
-        cls.run_dir = os.path.join(cls.folder, "run")
-        train(CHAR_GPT, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir", cls.run_dir)
-        cls.ours, cls.theirs = Authority(cls.folder, "ours"), Authority(cls.folder, "theirs")
-        cls.server, cls.client = cls.ours.issue("server"), cls.ours.issue("client", names="DNS:client")
+        set_up(cls, CHAR_GPT)
         cls.trust = ["--cacert", cls.ours.certificate]
-        cls.token, cls.wrong_token = cls.file("token", TOKEN + "\n"), cls.file("wrong-token", TOKEN[:-1] + "x\n")
-
-    @classmethod
-    def file(cls, name, text):
-        path = os.path.join(cls.folder, name)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return path
 
     @staticmethod
     def tls(certificate):

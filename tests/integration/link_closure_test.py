@@ -18,7 +18,7 @@ def run(*command):
 
 
 def libraries(binary):
-    """{name: path} of what is loaded with it."""
+    """The libraries loaded with a program: {name: path}."""
     return {line.split()[0].rsplit("/", 1)[-1]: line.split()[-2] for line in run("ldd", binary).splitlines() if line.split()}
 
 

@@ -108,7 +108,7 @@ class Whole(StudyTest):
         process.send_signal(signal.SIGINT)
         self.assertIn("the same command continues", process.stderr.read())
         self.assertEqual(process.wait(), 130)
-        # What is finished was judged.
+        # The study judged the finished runs.
         self.assertLess(len(results(folder)["runs"]), len(results(self.whole)["runs"]))
 
         done = self.run_study(folder, "--jobs", "2")

@@ -163,7 +163,7 @@ def rewrite_tensors(path, case):
 
 
 def save(model, folder, case):
-    """Rounds the model's weights to what the file holds. Casting the model itself would round the frequencies of RoPE, too."""
+    """Rounds the model's weights to those in the file. Casting the model itself would round the frequencies of RoPE, too."""
     import torch
 
     rounded = copy.deepcopy(model).to(getattr(torch, case.dtype))

@@ -59,7 +59,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(inet_sockets(trainer.pid), set())
         first = server_of(trainer.pid)
         self.assertTrue(inet_sockets(first))
-        # Nobody's child but init's, and it leaves the trainer none.
+        # The server is a child of init, and the trainer has no child.
         self.assertNotIn(f"PPid:\t{trainer.pid}\n", pathlib.Path(f"/proc/{first}/status").read_text())
         self.assertEqual(children_of(trainer.pid), [])
         self.assertEqual(pathlib.Path(f"/proc/{first}/oom_score_adj").read_text(), "1000\n")

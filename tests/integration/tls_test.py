@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 CHAR_GPT, PTQWATCH = None, None
 HERE = "DNS:localhost,IP:127.0.0.1"
+TOKEN = "correct-horse-battery"
 
 
 def openssl(*arguments):
@@ -59,28 +60,26 @@ class Server(Trainer):
         super().__init__(PTQWATCH, "serve", Tls.run_dir, "--http", "off", "--grpc", "127.0.0.1:0", *flags, short=False)
         self.address = self.wait_for(r"^grpc (\S+)$")[1]
 
-    def __exit__(self, *unused):
-        self.process.kill()
-        self.process.communicate()
 
-    def __enter__(self):
-        return self
+def set_up(cls, char_gpt):
+    """Gives a class of tests a run, certificates and tokens."""
+    folder = tempfile.TemporaryDirectory()
+    cls.addClassCleanup(folder.cleanup)
+    cls.folder = folder.name
+    cls.run_dir = os.path.join(cls.folder, "run")
+    train(char_gpt, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir", cls.run_dir)
+    cls.ours, cls.theirs = Authority(cls.folder, "ours"), Authority(cls.folder, "theirs")
+    cls.server, cls.client = cls.ours.issue("server"), cls.ours.issue("client", names="DNS:client")
+    cls.token, cls.wrong_token = os.path.join(cls.folder, "token"), os.path.join(cls.folder, "wrong-token")
+    for path, text in ((cls.token, TOKEN), (cls.wrong_token, TOKEN[:-1] + "x")):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
 
 
 class Tls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = folder.name
-        cls.run_dir = os.path.join(cls.folder, "run")
-        train(CHAR_GPT, "--steps", "80", "--wait", "on", "--http", "off", "--grpc", "off", "--methods", "rtn", "--run-dir", cls.run_dir)
-        cls.ours, cls.theirs = Authority(cls.folder, "ours"), Authority(cls.folder, "theirs")
-        cls.server, cls.client = cls.ours.issue("server"), cls.ours.issue("client", names="DNS:client")
-        cls.token, cls.wrong_token = os.path.join(cls.folder, "token"), os.path.join(cls.folder, "wrong-token")
-        for path, text in ((cls.token, "correct-horse-battery"), (cls.wrong_token, "correct-horse-batterx")):
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
+        set_up(cls, CHAR_GPT)
 
     def serve_flags(self, certificate=None):
         certificate = certificate or self.server

@@ -36,6 +36,11 @@ def journal(run_dir):
     return reports, events, bad
 
 
+def weights(output):
+    """The hash of the trained weights, printed by every trainer."""
+    return re.search(r"^weights (?:sha256 )?(\w+)$", output, re.MULTILINE)[1]
+
+
 class Trainer:
     """One run of a trainer binary. `flags` are appended to settings that make it short."""
 

@@ -13,14 +13,10 @@ import tempfile
 import time
 import unittest
 
-from trainer import Trainer, journal, prometheus_program
+from trainer import Trainer, journal, prometheus_program, weights
 
 CHAR_GPT = PTQWATCH = None
 PORT_0 = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-
-
-def weights(output):
-    return re.search(r"^weights sha256 ([0-9a-f]{64})$", output, re.MULTILINE)[1]
 
 
 class BitIdentity(unittest.TestCase):

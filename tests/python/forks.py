@@ -69,7 +69,7 @@ class Fork:
 
 
 def _next_command(end):
-    """In the process that forks, never; in a forked one, what it has to run."""
+    """Returns the command to run in a forked process; never returns in the process that forks."""
     while True:
         data, files, _, _ = socket.recv_fds(end, _MOST_BYTES, 3)
         if not data:

@@ -16,7 +16,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "benchmarks"))
 import torch_gpt  # noqa: E402
 
 LENGTH, BATCH, PROBE, CALIBRATION, STEPS, HEADS, RATE = 32, 8, 32, 16, 40, 2, 1e-2
-# Of when and where it was measured.
+# These fields tell when and where a report was measured.
 APART = {"run_id", "snapshot_time_unix_seconds", "cost", "fingerprint"}
 
 

@@ -1,4 +1,4 @@
-"""The package itself: what it refuses to be imported with, its types, its notebook."""
+"""The package itself: the versions of PyTorch that it refuses, its types, its notebook."""
 
 import ast
 import inspect

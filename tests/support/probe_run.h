@@ -21,8 +21,8 @@ inline absl::StatusOr<std::unique_ptr<internal::ProbeSuite>> OpenProbes(
   return internal::ProbeSuite::Create(*std::move(session), options, engine);
 }
 
-/// Measures what is loaded and assembles the report below `header`. `state`, where given, is where
-/// the probes start from, and receives what they leave.
+/// Measures the loaded snapshot and assembles the report below `header`. The probes start from
+/// `state`, if given, and update it.
 inline Report MeasureReport(internal::ProbeSuite& suite, internal::ProbeState* state = nullptr,
                             internal::ReportHeader header = {}) {
   const internal::SnapshotPlace place{.run_id = header.run_id,
@@ -40,7 +40,7 @@ inline Report MeasureReport(internal::ProbeSuite& suite, internal::ProbeState* s
   return report;
 }
 
-/// What the probes say they will measure.
+/// The probes' descriptions of their measurements.
 inline std::string DescribeProbes(const internal::ProbeSuite& suite) {
   std::string text;
   for (const auto& probe : suite.probes()) text += probe->Needs(INT64_MAX).text;

@@ -33,7 +33,7 @@ void AcceptOtherPowers(const ChannelScales& kernel, const char* memory, std::vec
 }  // namespace
 
 absl::Status TwinDevice::Run(const internal::Kernel& kernel) {
-  // A kernel that writes just beyond what is taken is seen, too.
+  // A kernel that writes just beyond an allocation is caught, too.
   constexpr int64_t kBeyond = 1 << 16;
   const auto size = static_cast<size_t>(std::min(arena().size(), arena().used() + kBeyond));
   PTQWATCH_RETURN_IF_ERROR(subject_->Synchronize());

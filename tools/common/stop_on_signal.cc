@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <ctime>
 #include <utility>
 
 namespace ptqwatch::tools {

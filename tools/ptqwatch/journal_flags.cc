@@ -1,7 +1,6 @@
 #include "journal_flags.h"
 
 #include <cmath>
-#include <cstdint>
 #include <string>
 
 #include "base/strings.h"

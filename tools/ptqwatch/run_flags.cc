@@ -1,6 +1,5 @@
 #include "run_flags.h"
 
-#include <limits>
 #include <string>
 #include <utility>
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -110,7 +111,7 @@ void ScreenView::DrawWhenDue() {
   if (state_.paused && !resized && drawn_time_) return;
   if (!resized && since < (changed_ ? kLeastBetweenFrames : kMostBetweenFrames)) return;
   state_.now_unix_seconds = clock_->UnixSeconds();
-  state_.silence_seconds = std::chrono::duration<double>(now - status_time_).count();
+  state_.silence_seconds = InSeconds(now - status_time_);
   display_.draw(WatchScreen(state_, size, style_));
   changed_ = false;
   drawn_time_ = now;

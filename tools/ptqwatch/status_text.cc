@@ -1,7 +1,6 @@
 #include "status_text.h"
 
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"

@@ -1,7 +1,6 @@
 #include "watch_sections.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <string_view>

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -283,7 +282,7 @@ int Run(const Flags& flags) {
 }  // namespace ptqwatch::tools
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // measuring goes on if nobody reads the progress
+  std::signal(SIGPIPE, SIG_IGN);  // measuring goes on if no process reads the progress
   ptqwatch::tools::Flags flags;
   if (const auto exit_code = ptqwatch::tools::ParseFlags(argc, argv, &flags)) return *exit_code;
   return ptqwatch::tools::Run(flags);

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <utility>
 
+#include "base/stopwatch.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "printable.h"
@@ -13,10 +14,6 @@ namespace ptqwatch::tools {
 namespace {
 
 constexpr std::chrono::seconds kBetweenLines{10};
-
-double InSeconds(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
 
 }  // namespace
 
@@ -40,7 +37,7 @@ void Progress::Note(const internal::MeterProgress& now) {
 
 void Progress::End() {
   if (!std::exchange(measuring_, false)) return;  // a report that another process has measured
-  measured_seconds_ += InSeconds(clock_->Monotonic() - begun_);
+  measured_seconds_ += internal::InSeconds(clock_->Monotonic() - begun_);
   ++measured_;
 }
 
@@ -48,7 +45,8 @@ std::string Progress::Left() const {
   const double each =
       measured_ > 0 ? measured_seconds_ / static_cast<double>(measured_) : predicted_;
   if (each <= 0) return "";
-  const double left = each * static_cast<double>(left_) - InSeconds(clock_->Monotonic() - begun_);
+  const double left =
+      each * static_cast<double>(left_) - internal::InSeconds(clock_->Monotonic() - begun_);
   return internal::StrCat(", about ", internal::AgeText(std::max(left, 0.0)), " left");
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <exception>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"

@@ -107,9 +107,9 @@ enum class OptimizerKind {
   /// Weight decay is separate: w = (1 - eta wd) w - eta / (1 - beta1^t) m / (sqrt(v / (1 -
   /// beta2^t)) + epsilon) (arXiv 1711.05101).
   kAdamW = 2,
-  /// Momentum whose matrices are orthogonalized (arXiv 2502.16982), with or without another rule
-  /// for
-  /// other parameters. Known by its name alone: reports have no edge of stability.
+  /// Momentum whose matrices are orthogonalized (arXiv 2502.16982), with or without another
+  /// rule for other parameters. Known by its name alone: reports have no edge of
+  /// stability.
   kMuon = 3,
 };
 /// "sgd", "adam", "adamw", "muon".

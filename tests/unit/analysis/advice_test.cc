@@ -1,7 +1,5 @@
 #include "analysis/advice.h"
 
-#include <vector>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,6 +1,5 @@
 #include "analysis/outlook.h"
 
-#include <cmath>
 #include <numeric>
 #include <vector>
 

@@ -36,7 +36,7 @@ const std::map<std::string, Run>& Recorded(const std::string& kind) {
   return runs;
 }
 
-/// What the verdicts of one run say.
+/// A summary of the verdicts of one run.
 struct Course {
   int alarms_before_decay = 0;  ///< that begin there
   std::optional<int64_t> first_in_decay;

@@ -13,7 +13,7 @@
 namespace ptqwatch::internal {
 namespace process_end_test {
 
-// The exit status of a child that runs `body` and then calls exit(3); 100 where it was killed.
+// The exit status of a child that runs `body` and then calls exit(3); 100 if it was killed.
 template <typename Body>
 int ExitOfChild(Body body) {
   const pid_t child = fork();

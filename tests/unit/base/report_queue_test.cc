@@ -18,7 +18,7 @@ using Queue = ReportQueue<int>;
 
 constexpr seconds kLong(20);
 
-// A handler that holds its first item until it is let go, and what it has seen.
+// A handler that holds its first item until it is let go, and records what it has seen.
 struct Handler {
   std::vector<int> handled;
   std::vector<QueueDrop> drops;
@@ -113,20 +113,6 @@ TEST(ReportQueue, TriesAnItemAgainWithTheNextPushAndAtStop) {
   EXPECT_EQ((*queue)->dropped(), 1);
 }
 
-TEST(ReportQueue, StopWaitsForTheItemInHandAndDropsTheRest) {
-  Handler handler;
-  const auto queue = handler.StartAndHold(handler.Options());
-  queue->Push(2);
-  queue->Push(3);
-  std::future<bool> stopped =
-      std::async(std::launch::async, [&] { return queue->Stop(milliseconds(0)); });
-  while (queue->dropped() < 2) std::this_thread::yield();
-  handler.go_on.set_value();
-  EXPECT_TRUE(stopped.get());
-  EXPECT_THAT(handler.handled, ElementsAre(1));
-  EXPECT_THAT(handler.drops, ElementsAre(QueueDrop::kNotHandled, QueueDrop::kNotHandled));
-}
-
 TEST(ReportQueue, LeavesAThreadBehindThatMissesTheDeadline) {
   struct Shared {
     std::promise<void> holds;
@@ -135,7 +121,6 @@ TEST(ReportQueue, LeavesAThreadBehindThatMissesTheDeadline) {
   auto shared = std::make_shared<Shared>();
   std::future<void> holds = shared->holds.get_future();
   auto queue = Queue::Start({.thread_name = "queue-test",
-                             .leave_behind = true,
                              .handle =
                                  [shared](int) {
                                    shared->holds.set_value();

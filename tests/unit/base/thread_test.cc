@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <future>
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,4 @@
-// Which convolutions are covered, and that the Gram is that of their windows.
+// Tests which convolutions are covered, and that the Gram is built from their windows.
 #include <gmock/gmock.h>
 
 #include "ATen/ops/col2im.h"

@@ -158,7 +158,7 @@ TEST(DeviceBackend, TakesHalfPrecisionAsItIsAndLeavesRowsOutThatAreNotFinite) {
     };
     const auto expected = gram_of(host);
     const auto gram = gram_of(device);
-    // What a layer is quantized with tells the tokens.
+    // The number of tokens is known once a layer is quantized.
     const at::Tensor weight = Random({4, 300}, 9);
     device.Quantize({{.weight = weight, .gram = gram.get(), .spec = {.min_tokens_ratio = 0}}},
                     [&](size_t, absl::StatusOr<QuantizedMatrix> result) {

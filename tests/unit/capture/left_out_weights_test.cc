@@ -101,7 +101,7 @@ TEST(LeftOutWeights, AreNamedWithTheOperatorThatHidesThem) {
                         return at::linear(x, codes.dequantize());
                       }),
             "goes into aten::quantize_per_tensor, which is not seen through");
-  // What only asks for its shape or its values does not count.
+  // An operator that only reads its shape or compares its values does not count.
   EXPECT_EQ(ReasonFor({6, 6},
                       [](auto& x, auto& w) {
                         return at::linear(x, at::zeros_like(w)) * (at::equal(w, w) ? 1 : 2);

@@ -278,7 +278,8 @@ TEST(ModelQuantizer, OnlyThePlaceOfALayerTellsTheModesApart) {
   const Recorder sequential =
       QuantizeAll(fixture, plan, {Rtn(), Gptq()}, CalibrationMode::kSequential);
   for (size_t layer = 0; layer < 5; ++layer) {
-    // What needs no statistics: the same codes, measured with the same full-precision inputs.
+    // RTN needs no statistics: the codes are the same, measured with the same full-precision
+    // inputs.
     EXPECT_EQ(one_shot.layers.at({0, layer}).weight.codes,
               sequential.layers.at({0, layer}).weight.codes);
     EXPECT_EQ(one_shot.layers.at({0, layer}).gram, sequential.layers.at({0, layer}).gram);

@@ -1,5 +1,5 @@
-// Which ways to write a product are covered, and that the Gram is that of the rows that the weight
-// is multiplied with.
+// Tests which ways to write a product are covered, and that the Gram is built from the rows that
+// the weight is multiplied with.
 #include <gmock/gmock.h>
 
 #include "ATen/autocast_mode.h"

@@ -95,7 +95,7 @@ LossValues Losses(const Lstm& lstm, const TensorMap& weights, const Batch& batch
       .reshape({1});
 }
 
-// What each weight is multiplied with.
+// The rows that each weight is multiplied with.
 using Rows = std::map<std::string, std::vector<at::Tensor>>;
 
 // One direction of a layer over one sequence [T, d] from the states `h` and `c`; the outputs.

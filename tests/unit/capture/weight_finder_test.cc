@@ -19,7 +19,7 @@ struct WeightFinderTest : ::testing::Test {
     table.entries.push_back({"buffer", {}, false, buffer});
   }
   at::Tensor weight() const { return table.entries[0].tensor; }
-  /// A tensor in `memory`: what an allocator may do with the memory of a tensor that is gone.
+  /// A tensor in `memory`, which an allocator may give to another tensor once this one is gone.
   at::Tensor InMemory() { return at::from_blob(memory.data(), {4, 6}, at::kFloat); }
 
   const at::Tensor flat = at::arange(30, at::kFloat);
@@ -95,7 +95,7 @@ TEST_F(WeightFinderTest, DoesNotKeepACopyAlive) {
 
 TEST_F(WeightFinderTest, TakesNoViewOfAWeightForACopy) {
   WeightFinder finder(table);
-  // What `contiguous` gives of a tensor that is contiguous.
+  // `contiguous` returns a contiguous tensor itself.
   finder.NoteCopy(*finder.Find(weight()), weight().contiguous());
   EXPECT_EQ(finder.Find(flat.narrow(0, 24, 6))->entry, 1);
 }

@@ -11,7 +11,7 @@ namespace float16_test {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What the bits mean, by the definition of the format.
+// The value of the bits by the definition of the format.
 double Meaning(uint16_t bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1);

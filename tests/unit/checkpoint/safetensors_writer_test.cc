@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ptqwatch/offline/checkpoint_export.h"
@@ -118,7 +117,7 @@ TEST(WriteSafetensors, GivesTheFileOrdinaryPermissions) {
   EXPECT_EQ(ours.st_mode, plain.st_mode);
 }
 
-// What is refused leaves the folder as it was.
+// A refusal leaves the folder as it was.
 void ExpectRefused(const std::vector<TensorSource>& tensors, const TensorMetadata& metadata,
                    absl::StatusCode code, const std::string& what) {
   const TempDir folder;

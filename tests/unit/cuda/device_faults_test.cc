@@ -1,4 +1,4 @@
-// What only a device of loops can be made to do.
+// Faults that only a device of loops can be made to have.
 #include <gtest/gtest.h>
 
 #include <string>

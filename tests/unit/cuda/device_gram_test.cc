@@ -340,7 +340,7 @@ TEST(DeviceGram, SaysHowMuchMemoryItTakes) {
       internal::Arena& arena = device->arena();
       const int64_t used = arena.used();
       const int64_t need = DeviceGram::WorkingBytes(cols, 70, type);
-      // All but what is needed, and then one byte less.
+      // Just enough memory, and then one byte less.
       for (const int64_t spare : {need, need - 1}) {
         internal::ArenaScope scope(arena);
         ASSERT_TRUE(arena.Take((arena.remaining() - spare) / 256 * 256, "filler").ok());

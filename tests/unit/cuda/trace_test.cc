@@ -84,7 +84,7 @@ TEST(Tracer, IsWithinTheErrorThatItStates) {
                                ? 1e-13
                                : 3 * 0x1p-16 + static_cast<double>(cols) * 0x1p-27;
       EXPECT_NEAR(got.value, exact.value, bound * exact.magnitude) << cols;
-      // Where the errors of many numbers average out.
+      // The errors of many numbers average out.
       if (cols > 256) {
         EXPECT_NEAR(got.value, exact.value, 1e-6 * exact.magnitude) << cols;
       }

@@ -27,12 +27,12 @@ loader = importlib.machinery.SourceFileLoader("study", str(ROOT / "examples/lr_d
 study = importlib.util.module_from_spec(importlib.util.spec_from_loader("study", loader))
 loader.exec_module(study)
 
-# What another implementation, the C++ of commit a53a32d that judged the study of docs/lr_decay_study.md, makes of noisy_textbook():
+# The judgement of noisy_textbook() by another implementation, the C++ of commit a53a32d, which judged the study of docs/lr_decay_study.md:
 # {claim: [verdict, line of numbers, [whether a seed shows it, its numbers]]}.
 GOLDEN = ROOT / "tests/golden/data/lr_decay_study.json"
 
 
-# E of quantizers relative to that of 3-bit integers, if not 1.
+# E of quantizers relative to 3-bit integers, if not 1.
 LEVELS = {"gptq-fp8_e4m3": 0.01, "gptq4-int-h64": 0.9, "gptq-mxfp4-h32": 0.8}
 
 

@@ -156,7 +156,7 @@ TEST_F(CooldownTest, StopsForSnapshotsWithoutAnyEffectOnEither) {
   Step(3);
   const PredictedEnd& interrupted = *Newest().predicted_end;
 
-  // What it would be offline, in one piece.
+  // The same cooldown offline, in one piece.
   TinyTrainer other;
   other.Step();
   ShadowCooldownOptions offline;

@@ -60,7 +60,7 @@ class SliceTest : public ::testing::Test {
     ASSERT_TRUE(created.ok()) << created.status();
     monitor_ = *std::move(created);
   }
-  // A training step and its report, and the slice where it is due.
+  // A training step and its report, and the slice if it is due.
   void Step(int64_t step) {
     trainer_.Step();
     monitor_->OnStep({.step = step, .learning_rate = 1e-2});

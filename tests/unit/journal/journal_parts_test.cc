@@ -139,7 +139,7 @@ TEST_P(JournalTailTest, FollowsAcrossParts) {
   EXPECT_THAT(ReadAll(), ElementsAre());
 }
 
-// What the writer appended between the reader's last look at a part and the next part's beginning.
+// The writer appended them between the reader's last look at a part and the next part's beginning.
 TEST_P(JournalTailTest, ReadsTheLastLinesOfAPart) {
   Append(ToJson(*ReportNumber(1)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1));

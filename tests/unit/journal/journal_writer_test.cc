@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <future>
-#include <memory>
 #include <string>
 
 #include "journal_fixture.h"

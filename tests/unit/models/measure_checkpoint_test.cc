@@ -45,7 +45,7 @@ const Method kEndlessRow = {
 };
 const QuantizationMethod kEndless = AddMethod({.name = "endless", .label = "no end"}, kEndlessRow);
 
-// What a monitor with the whole model in memory reports of the same tokens in the same batches.
+// A monitor with the whole model in memory, on the same tokens in the same batches.
 struct WholeModel {
   explicit WholeModel(const TinyCheckpoint& tiny) {
     auto made = MakeDecoderSubject(tiny.decoder, TokenBatches(tiny.data.probe),

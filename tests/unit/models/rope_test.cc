@@ -72,7 +72,7 @@ TEST(RopeTest, YarnSlowsPairsThatTurnSeldomAndBlendsThoseInBetween) {
   EXPECT_NEAR(MakeRopeTables(rope, 2).cosine[0][3].item<double>(), 1.25, 1e-6);
 }
 
-// What makes it relative: shifting both positions does not change a product.
+// The embedding is relative: shifting both positions does not change a product.
 TEST(RopeTest, ProductsDependOnDistanceAlone) {
   const RopeTables tables = MakeRopeTables({.dims = 8, .theta = 50}, 12);
   const at::Tensor heads = RandomHeads({1, 2, 1, 8}).expand({1, 2, 12, 8});

@@ -95,7 +95,7 @@ TEST(BatchTasksTest, PadsOnTheRightAndKeepsTheLastTokens) {
   EXPECT_EQ(targets[1].token, 5);
   EXPECT_EQ(targets[2].place, 4);
   EXPECT_EQ(targets[2].choice, 1u);
-  // Of 1 to 8, the last six.
+  // The last six of 1 to 8.
   EXPECT_TRUE(
       batches[1].tokens.equal(at::tensor(std::vector<int64_t>{3, 4, 5, 6, 7, 8, 0}).view({1, 7})));
   EXPECT_EQ(batches[1].targets[0].place, 4);

@@ -37,7 +37,7 @@ inline internal::ModelConfig ParsedTinyConfig(std::string_view model_type,
   return *config;
 }
 
-/// The same numbers for the same seed. Matrices keep the size of what they multiply.
+/// The same numbers for the same seed. Products with the matrices keep the size of their input.
 inline internal::MapReader::Tensors RandomWeights(const internal::ModelConfig& config,
                                                   uint64_t seed = 1) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
@@ -69,7 +69,7 @@ inline at::Tensor RandomTokens(int64_t sequences, int64_t length, int64_t vocabu
   return at::randint(vocabulary, {sequences, length}, generator, at::kLong);
 }
 
-/// What comes out of the last block. Throws where a step fails.
+/// The output of the last block. Throws if a step fails.
 inline at::Tensor Hidden(const internal::Decoder& decoder, const at::Tensor& tokens) {
   at::Tensor hidden = decoder.Embed(tokens).value();
   for (int64_t block = 0; block < decoder.blocks(); ++block) {

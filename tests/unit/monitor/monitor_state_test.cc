@@ -1,4 +1,4 @@
-// Which thread copies the state of the probes, and what the writer's thread does.
+// Tests which thread copies the state of the probes, and how the writer's thread behaves.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -74,7 +74,7 @@ TEST_F(MonitorStateTest, TheWritersThreadRunsNoOperator) {
   EXPECT_TRUE(at::equal(file->Read(space)->vector("top.0").elements, at::arange(6, at::kFloat)));
 }
 
-// A tensor without data stands for one on a GPU: its copy fails where it is tried.
+// A tensor without data stands for one on a GPU: a copy of it fails on the thread that tries.
 TEST_F(MonitorStateTest, OfferCopiesFromADeviceOnItsOwnThread) {
   auto keeper = Keeper();
   const Operators operators;

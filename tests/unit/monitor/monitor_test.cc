@@ -75,7 +75,8 @@ TEST_F(MonitorTest, ReportsNameAFormatThatTheMethodDoesNotImply) {
       EXPECT_EQ(layer.dead_zone_ratio.has_value(), mx);
       EXPECT_EQ(layer.scale_bias_ratio.has_value(), mx);
       ASSERT_EQ(layer.grid_noise_ratio.has_value(), mx);
-      // Of the weight's square, 1.25 % on standard normal weights.
+      // The parts are shares of the weight's square; on standard normal weights they add up to 1.25
+      // %.
       if (mx) {
         const double error =
             *layer.dead_zone_ratio + *layer.grid_noise_ratio + *layer.scale_bias_ratio;

@@ -15,7 +15,6 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "monitor/server_launch.h"
 #include "monitor/server_program.h"

@@ -96,7 +96,7 @@ TEST(QuantizeModel, QuantizesAFunctionAndNamesWhatItLeaves) {
   EXPECT_TRUE(hidden.transposed);
   EXPECT_EQ(hidden.spec.method, QuantizationMethod::kRtn);
   EXPECT_EQ(hidden.spec.bits, 8);
-  // Row 0 of the matrix is column 0 of what the model has.
+  // Row 0 of the matrix is column 0 of the model's parameter.
   EXPECT_NEAR(hidden.weight.dequantized[1], live[2].tensor[1][0].item<float>(), 5e-3);
 
   std::map<std::string, std::string> skipped;
@@ -120,7 +120,7 @@ TEST(QuantizeModel, DiffersFromTheOtherCalibrationOnlyBehindTheFirstLayer) {
   EXPECT_NE(one_shot->layers[1].weight.loss, sequential->layers[1].weight.loss);
 }
 
-/// What a monitor with the same options measures on the same weights.
+/// The report of a monitor with the same options on the same weights.
 Report MonitorsReport(const TinyTrainer& trainer, const MonitorOptions& options) {
   const auto subject = trainer.MakeSubject();
   const auto table = internal::MakeTensorTable(subject->LiveTensors());

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using testing::TempDir;
 using testing::WriteFile;
 
-// What a monitor writes after a snapshot of a run whose error is `delta`, with another verdict.
+// A monitor's line for a snapshot whose error is `delta`, with another verdict.
 std::string Line(int64_t step, double delta) {
   AnalyzedReport analyzed = testing::SampleReport();
   analyzed.report.step = step;

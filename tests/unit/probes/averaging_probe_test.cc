@@ -108,7 +108,7 @@ TEST_F(AveragingTest, ForgetsWhatARollbackUndid) {
   EXPECT_EQ(report.averaging.at(0).first_step, 10);
   ExpectSame(report.averaging.at(0),
              Alone(MeanOfAll({WeightsAt(10), WeightsAt(20), WeightsAt(25)})));
-  // What an exponential average has taken in cannot be taken out.
+  // A snapshot cannot be taken out of an exponential average.
   EXPECT_EQ(report.averaging.at(1).snapshots, 2);
   EXPECT_EQ(report.averaging.at(1).first_step, 20);
 }
@@ -204,7 +204,7 @@ TEST_F(AveragingTest, MeasuresWithCurvatureAndCollectsWithout) {
   ReportHeader with = without;
   with.plan->curvature_sequences = 8;
   EXPECT_EQ(Snapshot(3, with).averaging.at(0).snapshots, 3);
-  // Where curvature never comes, averages do not wait for it.
+  // Averages do not wait for curvature that never comes.
   suite_->Disable("curvature", "off");
   EXPECT_EQ(Snapshot(4, without).averaging.size(), 1u);
 }

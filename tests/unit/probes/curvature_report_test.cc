@@ -1,4 +1,4 @@
-// What a report says of the curvature, beyond the first eigenvalue and the trace.
+// Tests the curvature in reports beyond the first eigenvalue and the trace.
 
 #include <gmock/gmock.h>
 

@@ -63,7 +63,7 @@ class FakeBackend final : public QuantizeBackend {
   };
 
   FakeClock& clock_;
-  // Of work that takes its time when it is waited for. An earlier user left an hour of it.
+  // Work that takes its time when it is waited for. An earlier user left an hour of it.
   std::chrono::nanoseconds queued_ = std::chrono::hours(1);
   bool failing_ = false;
   int64_t rows_ = 0;
@@ -97,7 +97,7 @@ TEST(LayerCosts, AreThoseOfTheBackend) {
   EXPECT_EQ(backend.rows(), 3 * (8 + 4 + 2));
 }
 
-// What is timed once must have been loaded before.
+// A kernel that is timed only once must have been loaded before.
 TEST(LayerCosts, MeasureNoShapesBeyondThoseThatWereWarmed) {
   const CapturePlan plan = PlanOf({{12, 24}, {8, 40}});
   LayerSpecs specs(2, QuantizerSpec{.group_size = 16});

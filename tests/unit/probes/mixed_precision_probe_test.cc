@@ -70,7 +70,7 @@ class MixedPrecisionTest : public ::testing::Test {
  protected:
   MixedPrecisionTest() {
     net_.options.averaging.enabled = false;
-    // What the net answers is right: errors of its weights make it worse.
+    // The net's own answers are the targets, so errors of its weights make the loss worse.
     for (Batch& batch : net_.batches) {
       const at::Tensor h = at::linear(batch[0], net_.live[0].tensor, net_.live[1].tensor).tanh();
       const at::Tensor logits =

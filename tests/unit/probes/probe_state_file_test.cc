@@ -143,7 +143,7 @@ TEST_F(ProbeStateFileTest, SaysWhatIsWrong) {
 }
 
 TEST_F(ProbeStateFileTest, SaysWhereItCannotBeWritten) {
-  // Root may write to any directory, but nobody over one.
+  // Root may write to any directory, but not even root can write over one.
   std::filesystem::create_directories(path + "/occupied");
   const absl::Status status = Write();
   EXPECT_FALSE(status.ok());

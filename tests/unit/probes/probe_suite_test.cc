@@ -119,7 +119,7 @@ TEST(ProbeSuite, SaysWhatEachProbeTakes) {
   EXPECT_EQ(together[3].seconds.of_each, &Plan::merges);
   EXPECT_GT(together[4].seconds.probe_batch, 0);
   EXPECT_GT(together[4].seconds.fixed, 0);
-  // Nobody else uses the quantized weights.
+  // No other probe uses the quantized weights.
   (*suite)->Disable("curvature", "off");
   EXPECT_EQ((*suite)->Needs(INT64_MAX)[0].kept_bytes, 0);
 }

@@ -1,7 +1,5 @@
 #include "event_proto.h"
 
-#include <string>
-
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {

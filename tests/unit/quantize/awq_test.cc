@@ -42,7 +42,7 @@ std::vector<float> ChannelScale(const GramStatistics& statistics, double ratio) 
   return rounded;
 }
 
-// W * s on its grids, back where W is.
+// W * s rounded to its grids, divided by s.
 std::vector<float> Decoded(const Matrix& weight, const std::vector<float>& s,
                            const QuantizerSpec& spec) {
   const int64_t group = spec.group_size < 0 ? weight.cols : spec.group_size;
@@ -217,8 +217,8 @@ TEST(Awq, NeverLosesByClipping) {
   EXPECT_GT(kept, 10);
 }
 
-// Where all inputs are alike the errors of the groups add up before they are squared: what is best
-// for each need not be best for all.
+// If all inputs are alike, the errors of the groups add up before they are squared, so the best
+// clipping of each group need not be the best of the row.
 TEST(Awq, LeavesClippingOutWhenTheLayerWouldLoseByIt) {
   Matrix inputs = RandomMatrix(50, 8, 60);
   for (int64_t r = 0; r < inputs.rows; ++r) {

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -15,6 +13,8 @@
 #include "golden/golden_compare.h"
 #include "golden/golden_file.h"
 #include "ptqwatch/quantizer.h"
+#include "support/temp_dir.h"
+#include "unit/checkpoint/raw_safetensors.h"
 
 namespace ptqwatch::testing {
 namespace golden_case_test {
@@ -33,65 +33,51 @@ const char kFpBlock[] = PTQWATCH_GOLDEN_DATA "/fp/fp_e4m3_block_edge.safetensors
 const char kGptqFp[] = PTQWATCH_GOLDEN_DATA "/fp/gptqfp_e2m1_nv.safetensors";
 const char kRotated[] = PTQWATCH_GOLDEN_DATA "/fp/gptqfp_e2m1_mx_floor_rot32.safetensors";
 
-using Check = absl::StatusOr<GoldenResult> (*)(const std::string& path);
-
-// A file, its check, and what of it decides.
+// A file, its check, and the contents that the check depends on.
 struct Kind {
   const char* path;
-  Check check;
+  GoldenCheck* check;
   std::vector<std::string> tensors;
   std::vector<std::string> numbers;
 };
 const Kind kKinds[] = {
     {kGptq,
-     &CheckGptqFile,
+     &CheckGptq,
      {"codes", "scale", "zero", "order", "dequantized"},
      {"damp_value", "loss", "loss_damped", "rtn_loss"}},
-    {kRtn, &CheckRtnFile, {"codes", "scale", "zero", "dequantized"}, {"sum_squared_error"}},
+    {kRtn, &CheckRtn, {"codes", "scale", "zero", "dequantized"}, {"sum_squared_error"}},
     {kAwq,
-     &CheckAwqFile,
+     &CheckAwq,
      {"scale", "channel_scale", "mean_abs", "losses", "dequantized"},
      {"ratio", "loss", "rtn_loss"}},
-    {kNf4, &CheckNf4File, {"codes", "packed", "absmax", "dequantized"}, {"sum_squared_error"}},
+    {kNf4, &CheckNf4, {"codes", "packed", "absmax", "dequantized"}, {"sum_squared_error"}},
     {kLlmInt8,
-     &CheckLlmInt8File,
+     &CheckLlmInt8,
      {"codes", "absmax", "outlier_columns", "input_codes", "input_absmax", "dequantized", "output"},
      {"loss", "output_relative_error"}},
-    {kMx, &CheckFpFile, {"codes", "scale", "scale_code", "dequantized"}, {}},
-    {kNv, &CheckFpFile, {"codes", "scale", "scale_code", "tensor_scale", "dequantized"}, {}},
-    {kFpBlock, &CheckFpFile, {"codes", "scale", "dequantized"}, {}},
+    {kMx, &CheckFp, {"codes", "scale", "scale_code", "dequantized"}, {}},
+    {kNv, &CheckFp, {"codes", "scale", "scale_code", "tensor_scale", "dequantized"}, {}},
+    {kFpBlock, &CheckFp, {"codes", "scale", "dequantized"}, {}},
     {kGptqFp,
-     &CheckGptqFpFile,
+     &CheckGptqFp,
      {"scale", "scale_code", "tensor_scale", "dequantized"},
      {"loss", "rtn_loss"}},
     {kRotated,
-     &CheckGptqFpFile,
+     &CheckGptqFp,
      {"scale", "scale_code", "rotated_dequantized", "dequantized"},
      {"loss", "rtn_loss"}},
 };
-
-std::string Load(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 // A file under the test's own temporary folder.
 std::string Save(const std::string& bytes) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const std::string path =
       ::testing::TempDir() + "ptqwatch_" + test->test_suite_name() + "_" + test->name();
-  std::ofstream(path, std::ios::binary) << bytes;
+  WriteFile(path, bytes);
   return path;
 }
 
-std::string WithHeader(const std::string& header, const std::string& data = "") {
-  const uint64_t length = header.size();
-  std::string bytes(8, '\0');
-  std::memcpy(bytes.data(), &length, 8);
-  return bytes + header + data;
-}
-
-// Where a tensor's numbers begin in the file.
+// The offset of a tensor's numbers in the file.
 size_t DataOffset(const std::string& bytes, const std::string& tensor) {
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
@@ -101,18 +87,18 @@ size_t DataOffset(const std::string& bytes, const std::string& tensor) {
 }
 
 TEST(GoldenCase, PassesOnTheOriginals) {
-  absl::StatusOr<GoldenResult> result = CheckGptqFile(kGptq);
+  absl::StatusOr<GoldenResult> result = CheckFile(kGptq, &CheckGptq);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->failure, "");
   EXPECT_EQ(result->codes, 70);
-  result = CheckRtnFile(kRtn);
+  result = CheckFile(kRtn, &CheckRtn);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->failure, "");
 }
 
 TEST(GoldenCase, PassesOnEveryKind) {
   for (const Kind& kind : kKinds) {
-    const absl::StatusOr<GoldenResult> result = kind.check(kind.path);
+    const absl::StatusOr<GoldenResult> result = CheckFile(kind.path, kind.check);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->failure, "");
     EXPECT_EQ(result->codes_differ, 0);
@@ -151,14 +137,14 @@ TEST(GoldenCase, GptqLosesNoMoreThanRtn) {
 
 TEST(GoldenCase, FailsWhenATensorWasChanged) {
   for (const Kind& kind : kKinds) {
-    const std::string original = Load(kind.path);
+    const std::string original = ReadFile(kind.path);
     for (const std::string& tensor : kind.tensors) {
       std::string bytes = original;
       // The first numbers of a tensor may be zeros; a bit of the last byte of a number is an
       // exponent's or a sign's.
       const size_t at = DataOffset(bytes, tensor);
       for (size_t i = 0; i < 8; ++i) bytes[at + i] ^= 1;
-      const absl::StatusOr<GoldenResult> result = kind.check(Save(bytes));
+      const absl::StatusOr<GoldenResult> result = CheckFile(Save(bytes), kind.check);
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_NE(result->failure, "") << kind.path << " " << tensor;
     }
@@ -167,14 +153,14 @@ TEST(GoldenCase, FailsWhenATensorWasChanged) {
 
 TEST(GoldenCase, FailsWhenANumberWasChanged) {
   for (const Kind& kind : kKinds) {
-    const std::string original = Load(kind.path);
+    const std::string original = ReadFile(kind.path);
     for (const std::string& key : kind.numbers) {
       std::string bytes = original;
       // The first significant digit.
       size_t at = bytes.find("\"", bytes.find("\"" + key + "\"") + key.size() + 2) + 1;
       at = bytes.find_first_of("123456789", at);
       bytes[at] = bytes[at] == '5' ? '9' : '5';
-      const absl::StatusOr<GoldenResult> result = kind.check(Save(bytes));
+      const absl::StatusOr<GoldenResult> result = CheckFile(Save(bytes), kind.check);
       ASSERT_TRUE(result.ok()) << result.status();
       EXPECT_THAT(result->failure, HasSubstr(key)) << kind.path;
     }
@@ -182,7 +168,7 @@ TEST(GoldenCase, FailsWhenANumberWasChanged) {
 }
 
 TEST(GoldenCase, NamesAMissingFile) {
-  const absl::Status status = CheckGptqFile("/nowhere/gptq_x.safetensors").status();
+  const absl::Status status = CheckFile("/nowhere/gptq_x.safetensors", &CheckGptq).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/gptq_x.safetensors"));
 }
@@ -193,23 +179,23 @@ TEST(GoldenCase, NamesTheFileWhenTensorsAreMissingOrMisshapen) {
                       R"("weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}})",
                       std::string(8, '\0')));
   for (const Kind& kind : kKinds) {
-    const absl::Status status = kind.check(path).status();
+    const absl::Status status = CheckFile(path, kind.check).status();
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   }
 }
 
 TEST(GoldenCase, SurvivesCutOffFiles) {
-  const std::string original = Load(kRtn);
+  const std::string original = ReadFile(kRtn);
   for (size_t length = 0; length < original.size(); length += length < 1200 ? 37 : 911) {
-    const absl::Status status = CheckRtnFile(Save(original.substr(0, length))).status();
+    const absl::Status status = CheckFile(Save(original.substr(0, length)), &CheckRtn).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << length;
   }
 }
 
 TEST(GoldenCase, SurvivesRandomDamage) {
   for (const Kind& kind : kKinds) {
-    const std::string original = Load(kind.path);
+    const std::string original = ReadFile(kind.path);
     uint64_t header = 0;
     std::memcpy(&header, original.data(), 8);
     std::mt19937_64 random(1);
@@ -217,7 +203,7 @@ TEST(GoldenCase, SurvivesRandomDamage) {
       std::string bytes = original;
       for (int k = 0; k < 3; ++k) bytes[random() % (8 + header)] = static_cast<char>(random());
       // Whatever it says, it must say it: sanitizers see the rest.
-      const absl::StatusOr<GoldenResult> result = kind.check(Save(bytes));
+      const absl::StatusOr<GoldenResult> result = CheckFile(Save(bytes), kind.check);
       if (!result.ok()) {
         EXPECT_FALSE(result.status().message().empty());
       }

@@ -1,4 +1,5 @@
-// What the quantizers of a layer share changes no result and costs no more memory than reserved.
+// Sharing between the quantizers of a layer changes no result and takes no more memory than
+// reserved.
 
 #include <gtest/gtest.h>
 
@@ -212,7 +213,7 @@ int64_t LeastBudget(const Run& run) {
 }
 
 TEST(LayerQuantizer, GivesTheFactorUpWhereAnotherCallNeedsTheRoom) {
-  // AWQ with clipping needs more than GPTQ does where there are many rows.
+  // With many rows, AWQ with clipping needs more memory than GPTQ.
   const Matrix weight = RandomMatrix(4000, 40, 14);
   const GramStatistics statistics = Gram(CorrelatedInputs(200, 40, 15));
   const QuantizerSpec awq{.method = QuantizationMethod::kAwq, .clip = ClipSearch::kMse};

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "unit/quantize/reference.h"
 #include "unit/quantize/run_ok.h"

@@ -1,11 +1,10 @@
-// What quantizing a layer holds beyond its inputs. A program of its own, because it replaces
-// malloc.
+// Measures the memory that quantizing a layer takes beyond its inputs. A program of its own,
+// because it replaces malloc.
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdlib>
-#include <vector>
 
 #include "ptqwatch/quantizer.h"
 #include "support/allocations.h"

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "unit/quantize/reference.h"
 #include "unit/quantize/run_ok.h"
 

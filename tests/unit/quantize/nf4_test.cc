@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <vector>
 
 #include "unit/quantize/reference.h"
 #include "unit/quantize/run_ok.h"

@@ -425,7 +425,7 @@ TEST_F(MetricCatalogTest, ShowsTheFirstOfTwoQuantizersWithTheSameLabels) {
               ElementsAre("gptq,3,int,=0.208", "rtn,4,int,=0.05"));
   EXPECT_EQ(Collect("ptqwatch_layer_quantization_error_ratio").size(), 4u);
 
-  // Where the first one failed, the other one must not slip in under its labels.
+  // If the first one failed, the other one must not slip in under its labels.
   report_.report.quantization[0].status = ProbeStatus::kFailed;
   EXPECT_THAT(Collect("ptqwatch_quantization_loss_delta_nats"), ElementsAre("rtn,4,int,=0.05"));
 }

@@ -14,7 +14,7 @@ struct Asked {
   int bits;
 };
 
-// The same by what was asked for and by what was reported.
+// The watched quantizer of a list; expects the same from options and from a report.
 std::optional<size_t> Watched(const std::vector<Asked>& asked) {
   std::vector<QuantizerSpec> specs;
   std::vector<QuantizationReport> reports;

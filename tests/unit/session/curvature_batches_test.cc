@@ -173,7 +173,7 @@ TEST(OnBatches, CutsBatchesSoThatTheirGraphsFitTheBudget) {
   setup = within(2 * each, net.batches);
   EXPECT_EQ(setup.mode, HessianMode::kFiniteDifference);
   EXPECT_EQ(setup.GraphBytesHeld(), 0);
-  // What was reserved before counts.
+  // Earlier reservations count.
   context.bytes = std::make_shared<ByteBudget>(2 * 400 * each);
   ASSERT_TRUE(context.bytes->Reserve(1000, "something").ok());
   EXPECT_EQ(OnBatches(**replica, *trial, net.batches, engine, context)->mode,

@@ -267,7 +267,7 @@ TEST(FunctionSubject, ReportsNaNAndGoesOn) {
   EXPECT_EQ(reports[1]->report.probe_status, ProbeStatus::kOk);
 }
 
-/// What Create says to options that `change` has spoilt.
+/// The status of Create for options that `change` has spoilt.
 template <typename Change>
 absl::Status CreateStatus(Change change) {
   RawModel model(1);

@@ -18,7 +18,8 @@ struct OrderedStreamTest : ::testing::Test {
     const double value = ++step;
     device->Queued(trainer, [this, value] { weights.fill_(value); });
   }
-  // What the monitor sees when its stream runs before all that need not come first.
+  // Returns the value that the monitor sees if its stream runs before all work that need not come
+  // first.
   double Read(bool wait = true) {
     device->SetCurrent(monitor);
     if (wait) stream.WaitForCopy();

@@ -63,7 +63,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /// Standard output up to and with `text`, or all of it where that does not come in 10 s.
+  /// Standard output up to and with `text`, or all of it if `text` does not come within 10 s.
   std::string ReadUntil(const std::string& text) {
     std::string seen;
     while (seen.find(text) == std::string::npos && ReadSome(out_, &seen)) {

@@ -161,7 +161,7 @@ TEST(Program, HasNoColoursWhereTheyAreNotWanted) {
   }
 }
 
-// Of a copy of the program that stands alone.
+// A copy of the program, with no other program beside it.
 TEST(Program, SaysWhatTrajectoryNeeds) {
   const testing::TempDir dir;
   const std::string alone = dir.File("ptqwatch");

@@ -1,8 +1,5 @@
 #include <gmock/gmock.h>
 
-#include <string>
-#include <vector>
-
 #include "captured_terminal.h"
 #include "commands.h"
 #include "support/fake_clock.h"

@@ -1,12 +1,10 @@
-// What the commands open for a run directory: nothing but its control.sock.
+// The commands open no socket for a run directory but its control.sock.
 
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <memory>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "captured_terminal.h"

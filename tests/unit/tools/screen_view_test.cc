@@ -95,7 +95,7 @@ TEST_F(ScreenViewTest, ReadsTheLayersOfTheNewestReportOnce) {
   Tick(false);
   Report(2);
   Tick(false);
-  EXPECT_THAT(layers_read_, ElementsAre(1));  // nobody is there to ask
+  EXPECT_THAT(layers_read_, ElementsAre(1));  // no run is left to ask
 }
 
 TEST_F(ScreenViewTest, EndsByKeyByCountAndWhenNobodyLooks) {

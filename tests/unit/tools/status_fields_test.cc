@@ -186,7 +186,7 @@ TEST(StatusFields, AreInTheMetrics) {
       "status.overhead_low_ratio", "status.overhead_high_ratio", "status.overhead_comparisons",
       // A histogram, which is no scalar: metric_families_test.
       "status.stall_buckets", "status.stall_seconds_total",
-      // What was asked for, and what came of it in words.
+      // The requests, and their results in words.
       "status.slice.number", "status.slice.request.method", "status.slice.request.bits",
       "status.slice.request.format", "status.slice.request.points", "status.slice.request.at_step",
       "status.slice.path", "status.slice.error", "status.cooldown.number",

@@ -157,7 +157,7 @@ TEST(Schedule, IsDueByTheClock) {
   EXPECT_THAT(found.due, ElementsAre(5, 8, 11));         // 12, 21, 30 s
   EXPECT_THAT(found.additional, ElementsAre(10));        // 27 s
   EXPECT_DOUBLE_EQ(schedule.SecondsToNext(1), 40 - 33);  // the step takes no part
-  // What a long step jumped over is due once.
+  // Snapshots that a long step jumped over are due once.
   EXPECT_EQ(schedule.Step(13, 0, false, 1095), Due::kYes);
   EXPECT_EQ(schedule.Step(14, 0, false, 1099), Due::kNo);
   EXPECT_EQ(schedule.Step(15, 0, false, 1100), Due::kYes);

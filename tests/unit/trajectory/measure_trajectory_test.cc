@@ -7,7 +7,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "journal/run_directory.h"
 #include "journal/status_file.h"
 #include "ptqwatch/run_source.h"
 #include "support/temp_dir.h"

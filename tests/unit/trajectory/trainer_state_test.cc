@@ -1,7 +1,6 @@
 #include "trajectory/trainer_state.h"
 
 #include <string>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

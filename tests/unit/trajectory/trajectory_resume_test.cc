@@ -51,7 +51,7 @@ class KilledTrajectory : public ::testing::Test {
     return status;
   }
 
-  // The journal's reports, a line each, without what they cost.
+  // The journal's reports, a line each, without their costs.
   static std::string Lines(const std::string& run_dir) {
     auto reports = OpenRunDirectory(run_dir)->Reports();
     EXPECT_TRUE(reports.ok()) << reports.status();

@@ -1,7 +1,5 @@
 // Tests of event streams and of filters.
 
-#include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,37 +28,24 @@ class GrpcFilterTest : public testing::GrpcTest {
   }
 };
 
-// A WatchEvents client. Its position in the feed is fixed once it is constructed.
-class EventWatch {
+class EventWatch : public testing::GrpcStream<v1::WatchEventsResponse> {
  public:
-  EventWatch(const std::string& address, const v1::WatchEventsRequest& request) : client_(address) {
-    reader_ = client_.stub->WatchEvents(&context_, request);
-    reader_->WaitForInitialMetadata();
-  }
-  ~EventWatch() {
-    if (reader_ == nullptr) return;
-    context_.TryCancel();
-    reader_->Finish();
+  EventWatch(const std::string& address, const v1::WatchEventsRequest& request)
+      : GrpcStream(address) {
+    Open(client_.stub->WatchEvents(&context_, request));
   }
   v1::WatchEventsResponse Next() {
     v1::WatchEventsResponse response;
-    EXPECT_TRUE(reader_->Read(&response));
+    EXPECT_TRUE(Read(&response));
     return response;
   }
   std::string Message() { return Next().event().message(); }
   // Returns the final status; expects no further event.
   grpc::Status Finish() {
     v1::WatchEventsResponse response;
-    EXPECT_FALSE(reader_->Read(&response)) << response.event().message();
-    const grpc::Status status = reader_->Finish();
-    reader_.reset();
-    return status;
+    EXPECT_FALSE(Read(&response)) << response.event().message();
+    return GrpcStream::Finish();
   }
-
- private:
-  GrpcClient client_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<v1::WatchEventsResponse>> reader_;
 };
 
 v1::WatchEventsRequest After(std::optional<int64_t> number) {

@@ -2,11 +2,9 @@
 #define PTQWATCH_TESTS_UNIT_EXPORTERS_GRPC_GRPC_FIXTURE_H_
 
 #include <chrono>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -79,32 +77,59 @@ class GrpcClient {
   std::unique_ptr<v1::MonitorService::Stub> stub;
 };
 
-/// A WatchReports client. Unless it is refused, its position in the feed is fixed once it is
-/// constructed.
-class Watch {
+/// A stream from a server, with its own connection.
+template <typename Response>
+class GrpcStream {
  public:
-  Watch(const std::string& address, const v1::WatchReportsRequest& request) : client_(address) {
-    reader_ = client_.stub->WatchReports(&context_, request);
-    reader_->WaitForInitialMetadata();
-  }
-  explicit Watch(const std::string& address, std::optional<int64_t> after_sequence = std::nullopt,
-                 bool without_layers = false, const std::string& run_id = "",
-                 int max_message_bytes = 4 << 20)
-      : client_(address, max_message_bytes) {
-    v1::WatchReportsRequest request;
-    if (after_sequence) request.set_after_sequence(*after_sequence);
-    request.set_without_layers(without_layers);
-    request.set_run_id(run_id);
-    reader_ = client_.stub->WatchReports(&context_, request);
-    reader_->WaitForInitialMetadata();
-  }
-  ~Watch() {
+  ~GrpcStream() {
     if (reader_ == nullptr) return;
     context_.TryCancel();
     reader_->Finish();
   }
 
-  bool Read(v1::WatchReportsResponse* response) { return reader_->Read(response); }
+  bool Read(Response* response) { return reader_->Read(response); }
+  void Cancel() { context_.TryCancel(); }
+  /// Reads on to the end and returns the final status.
+  grpc::Status Finish() {
+    Response response;
+    while (Read(&response)) {
+    }
+    const grpc::Status status = reader_->Finish();
+    reader_.reset();
+    return status;
+  }
+
+ protected:
+  explicit GrpcStream(const std::string& address, int max_message_bytes = 4 << 20)
+      : client_(address, max_message_bytes) {}
+  /// Unless the stream is refused, its position in the feed is fixed once this returns.
+  void Open(std::unique_ptr<grpc::ClientReader<Response>> reader) {
+    reader_ = std::move(reader);
+    reader_->WaitForInitialMetadata();
+  }
+  GrpcClient client_;
+  grpc::ClientContext context_;
+
+ private:
+  std::unique_ptr<grpc::ClientReader<Response>> reader_;
+};
+
+class Watch : public GrpcStream<v1::WatchReportsResponse> {
+ public:
+  Watch(const std::string& address, const v1::WatchReportsRequest& request) : GrpcStream(address) {
+    Open(client_.stub->WatchReports(&context_, request));
+  }
+  explicit Watch(const std::string& address, std::optional<int64_t> after_sequence = std::nullopt,
+                 bool without_layers = false, const std::string& run_id = "",
+                 int max_message_bytes = 4 << 20)
+      : GrpcStream(address, max_message_bytes) {
+    v1::WatchReportsRequest request;
+    if (after_sequence) request.set_after_sequence(*after_sequence);
+    request.set_without_layers(without_layers);
+    request.set_run_id(run_id);
+    Open(client_.stub->WatchReports(&context_, request));
+  }
+
   /// Returns the sequence of the next report, or -1 if the stream ends. `missed` receives the
   /// number of reports before it that were missed.
   int64_t Next(int64_t* missed = nullptr) {
@@ -113,20 +138,6 @@ class Watch {
     if (missed != nullptr) *missed = response.missed();
     return response.report().sequence();
   }
-  void Cancel() { context_.TryCancel(); }
-  grpc::Status Finish() {
-    v1::WatchReportsResponse response;
-    while (Read(&response)) {
-    }
-    const grpc::Status status = reader_->Finish();
-    reader_.reset();
-    return status;
-  }
-
- private:
-  GrpcClient client_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<v1::WatchReportsResponse>> reader_;
 };
 
 struct GrpcTestOptions {

@@ -1,6 +1,5 @@
 #include "http/http_message.h"
 
-#include <map>
 #include <string>
 
 #include "gmock/gmock.h"

@@ -27,7 +27,7 @@ inline AnalyzedReport ReportNumber(int64_t sequence) {
   return report;
 }
 
-/// A MonitorService on 127.0.0.1 that says what a test tells it to. Thread-safe.
+/// A MonitorService on 127.0.0.1 with the answers that a test gives it. Thread-safe.
 class FakeServer final : public v1::MonitorService::Service {
  public:
   explicit FakeServer(int port = 0, std::string run_id = "run-1") {
@@ -53,7 +53,7 @@ class FakeServer final : public v1::MonitorService::Service {
   void Publish(const AnalyzedReport& report, int64_t missed = 0) {
     PublishAt(report.report.sequence, report, missed);
   }
-  /// At a place that need not be that of the report's own sequence.
+  /// The place need not be the report's own sequence.
   void PublishAt(int64_t place, const AnalyzedReport& report, int64_t missed = 0) {
     const std::lock_guard lock(mutex_);
     reports_[place] = {report, missed};
@@ -88,7 +88,7 @@ class FakeServer final : public v1::MonitorService::Service {
     const std::lock_guard lock(mutex_);
     return requests_;
   }
-  /// What comes once a snapshot is requested.
+  /// The reports that follow a request for a snapshot.
   void AnswerSnapshotsWith(std::vector<AnalyzedReport> reports) {
     const std::lock_guard lock(mutex_);
     snapshots_ = std::move(reports);

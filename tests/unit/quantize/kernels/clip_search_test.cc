@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -288,7 +287,7 @@ TEST(ClippedGptq, LosesLessThanOnWholeGrids) {
   EXPECT_GT(clipped.clipped_groups, 24);
   EXPECT_LT(*clipped.loss, *whole.loss);
   EXPECT_LT(*clipped.rtn_loss, *whole.rtn_loss);
-  // RTN's grids are the same where nothing is dead.
+  // RTN's grids are the same if no column is dead.
   spec = Clipped(QuantizationMethod::kRtn, 3);
   const QuantizedWeight rtn = testing::RunOk(weight, &statistics, spec);
   EXPECT_EQ(rtn.scale, clipped.scale);

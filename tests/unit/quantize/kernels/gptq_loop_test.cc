@@ -182,7 +182,7 @@ ExecutionContext Watched(CountingClock* clock, int threads) {
   return context;
 }
 
-// At 1 GFLOP/s, a tenth of what one core does, this is a look every 20 ms.
+// At 1 GFLOP/s, a tenth of a core's speed, this is a look every 20 ms.
 TEST(Threads, LookAtTheContextEvery20MegaFlop) {
   const Layer layer;
   const double squares = static_cast<double>(kCols * kCols);
