@@ -1,6 +1,7 @@
 #include "capture/capture_plan.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <utility>
@@ -14,6 +15,8 @@ namespace {
 
 // How a forward pass uses one weight.
 struct Use {
+  size_t pass = 0;    // the forward pass described here
+  bool empty = true;  // its inputs have no rows
   int64_t outputs = 0;
   int64_t inputs = 0;
   bool transposed = false;
@@ -22,26 +25,53 @@ struct Use {
   size_t last = 0;              // index of its last product in the forward pass
 };
 
-// Collects the products of one forward pass.
+// Collects the products of forward passes: of each weight, those of the first pass in which its
+// inputs have rows.
 class Survey {
  public:
   void Add(const Product& product) {
     const WeightKey weight = WeightKey::Of(product);
     auto [found, added] = uses_.try_emplace(weight);
     Use& use = found->second;
-    if (added) {
-      order_.push_back(weight);
+    const bool empty = product.input.tensor.numel() == 0;
+    if (pass_ == 0) {
+      if (added) order_.push_back(weight);
+      last_ = weight;
+    } else {
+      Place(weight, added);
+    }
+    if (!added && use.pass != pass_) {
+      if (empty || !use.empty) return;
+      use = {};
+    }
+    if (use.sources.empty()) {
+      use.pass = pass_;
       use.outputs = product.outputs;
       use.inputs = product.inputs;
       use.transposed = product.transposed;
     }
+    use.empty &= empty;
     use.mixed |= use.transposed != product.transposed || use.inputs != product.inputs;
     InputIdentity identity(product.input);
-    const auto known = std::find(identities_.begin(), identities_.end(), identity);
+    // Empty views of one tensor are alike even if they would differ with rows.
+    const auto known =
+        empty ? identities_.end() : std::find(identities_.begin(), identities_.end(), identity);
     use.sources.push_back(static_cast<size_t>(known - identities_.begin()));
     if (known == identities_.end()) identities_.push_back(std::move(identity));
     use.last = products_++;
-    last_ = weight;
+  }
+  void EndPass() {
+    ++pass_;
+    place_ = 0;
+  }
+  // The parameter's elements that were multiplied with inputs.
+  int64_t ElementsMet(int parameter) const {
+    int64_t elements = 0;
+    for (auto it = uses_.lower_bound({parameter}); it != uses_.end(); ++it) {
+      if (it->first.parameter != parameter) break;
+      if (!it->second.empty) elements += it->second.outputs * it->second.inputs;
+    }
+    return elements;
   }
 
   const std::vector<WeightKey>& order() const { return order_; }
@@ -51,11 +81,21 @@ class Survey {
   const std::optional<WeightKey>& last() const { return last_; }
 
  private:
+  // Puts a weight that earlier passes did not use where they would have used it, so that the order
+  // does not depend on which pass used it first.
+  void Place(const WeightKey& weight, bool added) {
+    if (added) order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(place_), weight);
+    const auto at = std::find(order_.begin(), order_.end(), weight);
+    place_ = std::max(place_, static_cast<size_t>(at - order_.begin()) + 1);
+  }
+
   std::vector<WeightKey> order_;  // in order of first use
   std::map<WeightKey, Use> uses_;
   std::vector<InputIdentity> identities_;
+  size_t pass_ = 0;
+  size_t place_ = 0;  // in order_: after the weights that this pass has used
   size_t products_ = 0;
-  std::optional<WeightKey> last_;
+  std::optional<WeightKey> last_;  // of the first pass
 };
 
 // "NAME[2]", "NAME[2:4]", or "NAME[2][0:64]" within one element of the first dimension.
@@ -117,6 +157,18 @@ void NoteHidden(const Survey& survey, const std::map<int, std::string>& takers,
     if (use != survey.uses().end() && use->first.parameter == parameter) continue;
     uncovered.emplace(parameter, StrCat("goes into ", taker, ", which is not seen through"));
   }
+}
+
+// Returns whether a weight, or a part of it, may be a layer that met no input so far.
+bool MayHaveMore(const TensorTable& table, const Survey& survey,
+                 const std::map<int, std::string>& uncovered,
+                 const std::map<int, std::string>& takers) {
+  for (const int parameter : FloatingParameters(table)) {
+    const at::Tensor& tensor = table.entries[static_cast<size_t>(parameter)].tensor;
+    if (tensor.dim() < 2 || uncovered.count(parameter) > 0 || takers.count(parameter) > 0) continue;
+    if (survey.ElementsMet(parameter) < tensor.numel()) return true;
+  }
+  return false;
 }
 
 // Returns the reason to skip the weight; empty if it is to be quantized.
@@ -256,18 +308,22 @@ absl::Status RunWatched(Replica& replica, const Batch& batch, const ProductWatch
   return absl::FailedPreconditionError(StrCat("activation capture: ", watcher.problem()));
 }
 
-absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
+absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch> batches,
                                         const LayerSelection& selection, int64_t max_gram_bytes) {
   PTQWATCH_RETURN_IF_ERROR(ProductWatcher::SelfCheck());
   const TensorTable& table = replica.table();
   Survey survey;
   std::map<int, std::string> uncovered;
-  {
+  std::map<int, std::string> takers;
+  for (const Batch& batch : batches.first(std::min(kMostSurveyed, batches.size()))) {
     ProductWatcher watcher(table, [&](const Product& product) { survey.Add(product); });
     PTQWATCH_RETURN_IF_ERROR(RunWatched(replica, batch, watcher));
-    uncovered = watcher.uncovered();
-    NoteHidden(survey, watcher.takers(), uncovered);
+    survey.EndPass();
+    uncovered.insert(watcher.uncovered().begin(), watcher.uncovered().end());
+    takers.insert(watcher.takers().begin(), watcher.takers().end());
+    if (!MayHaveMore(table, survey, uncovered, takers)) break;
   }
+  NoteHidden(survey, takers, uncovered);
   NoteOverlaps(survey, uncovered);
   std::map<WeightKey, std::string> left_out;
   for (const WeightKey& weight : survey.order()) {

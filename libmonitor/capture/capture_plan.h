@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_CAPTURE_CAPTURE_PLAN_H_
 #define PTQWATCH_CAPTURE_CAPTURE_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "capture/product_watcher.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
@@ -66,11 +68,16 @@ struct CapturePlan {
 /// Bytes of the Gram matrix of a layer with `inputs` inputs.
 constexpr int64_t GramBytes(int64_t inputs) { return 8 * inputs * inputs; }
 
-/// Plans from one forward pass of `batch` on the replica. ProductWatcher defines what counts as a
-/// layer. A weight whose Gram matrix alone exceeds `max_gram_bytes` is skipped for every method, so
-/// all quantizers cover the same layers. Returns FailedPrecondition if the closure throws, if this
-/// build cannot read LibTorch's records, or if no layer is left to quantize.
-absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, const Batch& batch,
+/// Batches in which PlanCapture looks for the inputs of a weight.
+inline constexpr size_t kMostSurveyed = 8;
+
+/// Plans from a forward pass of the first batch on the replica. While a weight has met no input,
+/// like an expert that no token was sent to, looks for it in the next batches too, up to
+/// kMostSurveyed. ProductWatcher defines what counts as a layer. A weight whose Gram matrix alone
+/// exceeds `max_gram_bytes` is skipped for every method, so all quantizers cover the same layers.
+/// Returns FailedPrecondition if the closure throws, if this build cannot read LibTorch's records,
+/// or if no layer is left to quantize. REQUIRES: there is a batch.
+absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch> batches,
                                         const LayerSelection& selection, int64_t max_gram_bytes);
 
 /// Runs one forward pass while `watcher` is alive. Returns FailedPrecondition if the closure throws

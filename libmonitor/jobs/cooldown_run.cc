@@ -1,6 +1,7 @@
 #include "jobs/cooldown_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "ATen/ops/clone.h"
 #include "absl/cleanup/cleanup.h"
 #include "base/guard.h"
+#include "base/longest_time.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -76,7 +78,7 @@ CooldownRun::CooldownRun(const Parts& parts, const SnapshotPlace& place,
     : parts_(parts),
       place_(place),
       deadline_(parts.options.max_time.count() > 0
-                    ? context.clock->Monotonic() + parts.options.max_time
+                    ? context.clock->Monotonic() + AtMostAYear(parts.options.max_time)
                     : std::chrono::nanoseconds::max()),
       held_(context.bytes) {}
 
@@ -85,6 +87,11 @@ absl::StatusOr<std::unique_ptr<CooldownRun>> CooldownRun::Begin(const Parts& par
                                                                 int64_t decay_steps,
                                                                 const ExecutionContext& context) {
   at::NoGradGuard no_grad;
+  if (!(place.learning_rate > 0 && std::isfinite(place.learning_rate))) {
+    return absl::FailedPreconditionError(StrCat("the learning rate of step ", place.step, " is ",
+                                                place.learning_rate,
+                                                ", so there is nothing to decay"));
+  }
   std::unique_ptr<CooldownRun> run(new CooldownRun(parts, place, context));
   run->decays_ = PlanDecays(parts.options, decay_steps);
   for (const DecayPlan& decay : run->decays_) run->steps_all_ += decay.settle_steps + decay.steps;

@@ -10,6 +10,7 @@
 #include "base/float_environment.h"
 #include "base/guard.h"
 #include "base/log.h"
+#include "base/longest_time.h"
 #include "base/process_end.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -224,12 +225,13 @@ Monitor::IdleScope::~IdleScope() {
 
 absl::Status Monitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
   if (auto* monitor = running()) {
-    return internal::Guard([&] { return monitor->Finish(timeout, cancel); });
+    return internal::Guard([&] { return monitor->Finish(internal::AtMostAYear(timeout), cancel); });
   }
   return creation_status();
 }
 
 absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
+  deadline = internal::AtMostAYear(deadline);
   return internal::Guard([&] {
     if (state_->process.here() && state_->server != nullptr) state_->server->Stop(deadline / 10);
     if (auto* monitor = running()) return monitor->Stop(deadline);

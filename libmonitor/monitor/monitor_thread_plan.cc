@@ -30,7 +30,7 @@ std::optional<double> MonitorThread::SecondsToFinish(int64_t step) {
 bool MonitorThread::WorthMeasuringAgain(int64_t step) {
   const std::optional<double> seconds = SecondsToFinish(step);
   if (!seconds) return false;
-  const std::optional<Plan> could = core_->budget->planner().Last(*seconds);
+  const std::optional<Plan> could = core_->budget->LastPlan(*seconds);
   const std::shared_ptr<const AnalyzedReport> newest = core_->publisher->latest();
   if (!could || newest == nullptr || newest->report.step != step || !newest->report.plan) {
     return false;
@@ -47,13 +47,16 @@ double MonitorThread::IntervalSeconds(const MonitorStatus& status) const {
 }
 
 void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_t step) {
-  // The work of a failed or shortened snapshot says nothing about its cost.
+  // The work of a snapshot that failed, or that Finish shortened, says nothing about its cost.
   for (const ProbeResult& result : measured.results) {
     using Kind = ProbeOutcome::Kind;
-    if (result.outcome.kind != Kind::kOk && result.outcome.kind != Kind::kDisabled) return;
+    const bool measured_all =
+        result.outcome.kind == Kind::kOk || result.outcome.kind == Kind::kDisabled;
+    if (!measured_all && !measured.cut_short) return;
   }
-  const std::optional<std::string> changed = core_->budget->Learn(
-      {plan, measured.work_seconds}, IntervalSeconds(core_->publisher->status()));
+  const std::optional<std::string> changed =
+      core_->budget->Learn({plan, measured.work_seconds, measured.cut_short},
+                           IntervalSeconds(core_->publisher->status()));
   if (ranks_.value_or(1) > 1) StretchGrid(measured, step);
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));

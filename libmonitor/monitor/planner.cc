@@ -220,13 +220,15 @@ std::optional<std::string> Planner::Measured(const SnapshotWork& work, double se
   model_.costs.Learn(work);
   const double mean = model_.Mean(plan_);
   too_expensive_ = mean > kTooExpensive * seconds ? too_expensive_ + 1 : 0;
-  too_cheap_ = mean < kTooCheap * seconds ? too_cheap_ + 1 : 0;
+  too_cheap_ = mean < kTooCheap * seconds && !work.cut_short ? too_cheap_ + 1 : 0;
   // The costs are first known after the first snapshot.
   if (!first() && too_expensive_ < kTooExpensiveInARow && too_cheap_ < kTooCheapInARow) {
     return std::nullopt;
   }
   too_expensive_ = too_cheap_ = 0;
   kept_ = false;
+  // A batch on which curvature does not end in time is no series to go on with.
+  if (work.cut_short && work.plan.curvature_sequences > 0) sequences_chosen_ = false;
   const Plan before = plan_;
   Fit(seconds);
   if (plan_ == before) return std::nullopt;

@@ -9,12 +9,6 @@
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
-namespace {
-
-// milliseconds::max() would overflow the clock.
-constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
-
-}  // namespace
 
 RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject) {
   const RemoteTrainer* const remote = subject->remote_trainer();
@@ -55,7 +49,6 @@ absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const Can
   if (!trainer_->last_step()) {
     return absl::FailedPreconditionError("Finish before the first OnStep");
   }
-  timeout = std::min(timeout, kMaxTimeout);
   trainer_->BeforeUpdate();  // no update follows
   thread_->BeginFinish(*trainer_->last_step(), timeout);
   const absl::Status status = MeasureLastStep(timeout, cancel);
@@ -95,7 +88,6 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
 }
 
 absl::Status RunningMonitor::Stop(std::chrono::milliseconds deadline) {
-  deadline = std::min(deadline, kMaxTimeout);
   const auto end = std::chrono::steady_clock::now() + deadline;
   {
     MutexLock lock(stop_mutex_);

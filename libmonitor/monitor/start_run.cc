@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -146,10 +147,15 @@ WorkBudget::Options BudgetOptions(const RunCore& core, const MonitorOptions& opt
   SpareCore::Options spare{.cores_exceed_threads = cores > core.training_threads,
                            .on_training_device = core.suite->session().device().shares_gpu};
   if (cores < AllowedCpus()) spare.quota_cores = cores;
-  return {.max_overhead = options.max_overhead,
-          .fixed_duty_cycle = options.duty_cycle,
-          .cores = spare,
-          .decay_density = static_cast<double>(options.schedule.decay_density)};
+  WorkBudget::Options budget{.max_overhead = options.max_overhead,
+                             .fixed_duty_cycle = options.duty_cycle,
+                             .cores = spare,
+                             .decay_density = static_cast<double>(options.schedule.decay_density)};
+  if (options.max_snapshot_time.count() > 0) {
+    budget.longest_snapshot_seconds =
+        std::chrono::duration<double>(options.max_snapshot_time).count();
+  }
+  return budget;
 }
 
 int64_t RoundUp(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
@@ -182,7 +188,8 @@ Planner MakePlanner(ProbeSuite& suite, const MonitorOptions& options,
                     const WorkBudget::Options& budget, std::optional<Plan> kept) {
   Planner planner({PlanRangeOf(suite), SnapshotCosts(suite.Costs())}, kept,
                   /*fixed=*/!options.adapt_plan);
-  planner.Fit(budget.fixed_duty_cycle.value_or(budget.cores.cores_exceed_threads ? 1 : 0.1) * 20);
+  planner.Fit(budget.fixed_duty_cycle.value_or(budget.cores.cores_exceed_threads ? 1 : 0.1) *
+              std::min(20.0, budget.MeanSeconds()));
   return planner;
 }
 

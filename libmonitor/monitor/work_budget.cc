@@ -175,15 +175,16 @@ void WorkBudget::ChargeSteps(const StepComparison& comparison) {
 double WorkBudget::SecondsForSnapshot(double interval_seconds) const {
   const double seconds = rests() ? std::max(interval_seconds, kShortestIntervalWithRests)
                                  : kShareOfInterval * std::max(interval_seconds, kShortestInterval);
-  return std::min(long_run_share() * seconds, PlanModel::kLongestSeconds);
+  return std::min(
+      {long_run_share() * seconds, share() * options_.MeanSeconds(), PlanModel::kLongestSeconds});
 }
 
 Plan WorkBudget::NextPlan(const DueSnapshot& due) {
   if (due.seconds_to_finish) {
-    if (const auto last = planner_.Last(*due.seconds_to_finish)) return *last;
+    if (const auto last = LastPlan(*due.seconds_to_finish)) return *last;
   }
   if (due.additional) return AdditionalPlan(due.interval_seconds);
-  Plan plan = planner_.Next(kSoonSeconds * share());
+  Plan plan = planner_.Next(share() * std::min(kSoonSeconds, options_.MeanSeconds()));
   const PlanModel& model = planner_.model();
   if (due.job_waits && !planner_.fixed() &&
       model.Curvature(plan) > kShareOfCurvature * due.interval_seconds) {
@@ -196,8 +197,9 @@ Plan WorkBudget::NextPlan(const DueSnapshot& due) {
 }
 
 Plan WorkBudget::AdditionalPlan(double interval_seconds) const {
-  return planner_.Additional(kShareForAdditional * long_run_share() * interval_seconds /
-                             options_.decay_density);
+  return planner_.Additional(
+      std::min(kShareForAdditional * long_run_share() * interval_seconds / options_.decay_density,
+               share() * options_.MeanSeconds()));
 }
 
 void WorkBudget::OfferAdditional(double interval_seconds) {

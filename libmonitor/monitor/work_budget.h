@@ -1,9 +1,11 @@
 #ifndef PTQWATCH_MONITOR_WORK_BUDGET_H_
 #define PTQWATCH_MONITOR_WORK_BUDGET_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -51,6 +53,11 @@ class WorkBudget {
     /// Relative snapshot density while the learning rate decays; above 1, additional snapshots are
     /// taken between due ones.
     double decay_density = 1;
+    /// Time after which a snapshot is cut short.
+    double longest_snapshot_seconds = std::numeric_limits<double>::infinity();
+    /// The part of it that a plan may take on average: a snapshot with curvature takes up to 1.8
+    /// times the mean, and other threads may take time from the core.
+    double MeanSeconds() const { return longest_snapshot_seconds / 2; }
   };
   using ReadFunction = std::function<std::optional<CpuReading>()>;
 
@@ -107,6 +114,10 @@ class WorkBudget {
   /// The plan of the next snapshot.
   Plan NextPlan(const DueSnapshot& due);
   Plan AdditionalPlan(double interval_seconds) const;
+  /// The plan of a run's last snapshot if `seconds` are left; see Planner::Last.
+  std::optional<Plan> LastPlan(double seconds) const {
+    return planner_.Last(std::min(seconds, options_.longest_snapshot_seconds));
+  }
   /// Tells OnStep how much time an additional snapshot needs.
   void OfferAdditional(double interval_seconds);
   const Planner& planner() const { return planner_; }

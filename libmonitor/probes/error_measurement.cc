@@ -59,6 +59,10 @@ absl::StatusOr<LossAlong> ErrorMeasurement::Compare(double scale, const Units& f
   absl::StatusOr<Units> changed = Evaluate(context);
   if (absl::IsDataLoss(changed.status())) return along;
   if (!changed.ok()) return changed.status();
+  if (changed->weights != full.weights) {
+    return absl::FailedPreconditionError(
+        "losses gave different weights (or numbers of sequences) for the same curvature batch");
+  }
   along.delta_nats = changed->mean - full.mean;
   for (size_t unit = 0; unit < full.sums.size(); ++unit) changed->sums[unit] -= full.sums[unit];
   const double error = EstimateRatio(changed->sums, full.weights).stderr_value;

@@ -50,6 +50,7 @@ void SnapshotCosts::Learn(const SnapshotWork& work) {
     if (cost.of_each != nullptr && work.plan.*cost.of_each == 0) continue;
     if (work.plan.curvature_sequences == 0) cost.with_curvature = false;
     const double expected = cost.Seconds(work.plan);
+    if (work.cut_short && seconds <= expected) continue;
     if (expected <= 0) {
       cost.fixed = seconds;
       continue;

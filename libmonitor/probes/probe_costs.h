@@ -29,6 +29,7 @@ struct ProbeCost {
 struct SnapshotWork {
   Plan plan = {};
   std::map<std::string, double, std::less<>> seconds = {};  ///< by probe
+  bool cut_short = false;                                   ///< some of it would have taken longer
 };
 
 /// The costs of a run's probes: first their own estimates, then measured costs.
@@ -41,7 +42,8 @@ class SnapshotCosts {
   /// Seconds of the probes that run with curvature; 0 if the plan has no curvature.
   double WithCurvature(const Plan& plan) const;
   /// Corrects the cost of each probe halfway, on a logarithmic scale, towards the measured one. A
-  /// cost that was unknown or much too small is replaced at once.
+  /// cost that was unknown or much too small is replaced at once. Work that was cut short corrects
+  /// only costs that are too small.
   void Learn(const SnapshotWork& work);
 
   const std::vector<ProbeCost>& probes() const { return probes_; }

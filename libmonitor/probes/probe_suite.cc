@@ -6,6 +6,7 @@
 #include "ATen/core/grad_mode.h"
 #include "base/free_memory.h"
 #include "base/guard.h"
+#include "base/longest_time.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -241,7 +242,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
                                              const ExecutionContext& context) {
   const ExecutionContext limited =
       max_snapshot_time_.count() > 0
-          ? context.WithDeadline(context.clock->Monotonic() + max_snapshot_time_)
+          ? context.WithDeadline(context.clock->Monotonic() + AtMostAYear(max_snapshot_time_))
           : context;
   Measured measured;
   ProbeState next;
@@ -274,7 +275,10 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
         .keep_quantized = request.keep_quantized || QuantizedWeightsAreUsed(place.plan)};
     const WorkStopwatch watch(context);
     ProbeResult result = MeasureGuarded(*probe, input, limited);
-    measured.work_seconds[std::string(probe->name())] += watch.seconds();
+    // A probe that found nothing to measure has not shown its cost.
+    if (!result.cost_seconds.empty() || result.outcome.kind != ProbeOutcome::Kind::kOk) {
+      measured.work_seconds[std::string(probe->name())] += watch.seconds();
+    }
     if (context.cancel.cancelled()) return absl::CancelledError("the monitor is being stopped");
     next.vectors.merge(result.vectors);
     measured.results.push_back(std::move(result));
@@ -282,6 +286,7 @@ absl::StatusOr<Measured> ProbeSuite::Measure(const SnapshotPlace& place, const P
     measured.next = ProbeState();
   }
   if (measured.next) measured.next = std::move(next);
+  measured.cut_short = context.clock->Monotonic() >= limited.deadline;
   return measured;
 }
 

@@ -37,6 +37,8 @@ struct Measured {
   std::optional<ProbeState> next = {};
   /// Seconds of work by probe, without the pauses of the context's pacer.
   std::map<std::string, double, std::less<>> work_seconds = {};
+  /// Whether MonitorOptions::max_snapshot_time was over before everything was measured.
+  bool cut_short = false;
 };
 
 /// Additional arguments of Measure.

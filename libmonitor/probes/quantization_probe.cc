@@ -18,6 +18,12 @@ namespace {
 
 double Real(int64_t value) { return static_cast<double>(value); }
 
+// The rows that the batch gives to a Gram matrix, about: the activations of masked tokens count
+// too.
+int64_t RowsFor(const LossValues& losses, const UnitLosses& units) {
+  return losses.values.dim() == 2 ? losses.values.numel() : units.tokens;
+}
+
 // The probe fails if any quantizer fails; the detail comes from the first that is not ok.
 ProbeOutcome Summarise(const QuantizationResult& result) {
   using Kind = ProbeOutcome::Kind;
@@ -53,7 +59,7 @@ absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
   probe->calibration_batch_seconds_ = watch.Lap();
   PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units,
                             SumByUnit(calibration, session.calibration()[0]));
-  probe->calibration_batch_tokens_ = units.tokens;
+  probe->calibration_batch_tokens_ = RowsFor(calibration, units);
   probe->layer_costs_ = probe->FindLayerCosts();
   return probe;
 }

@@ -132,9 +132,11 @@ size_t RecentWeights::FittingIn(int64_t available) const {
 }
 
 void RecentWeights::Take(int64_t step, bool regular, const ExecutionContext& context) {
-  // A rollback invalidates the newer weights.
-  window_.DropFrom(step);
-  if (exponential_) exponential_->DropFrom(step);
+  // A rollback invalidates the newer weights. Only a regular snapshot replaces that of its own
+  // step: Finish may measure the last step a second time.
+  const int64_t undone = regular ? step : step + 1;
+  window_.DropFrom(undone);
+  if (exponential_) exponential_->DropFrom(undone);
   fitting_ = Fitting(context.bytes->remaining());
   while (window_.size() > fitting_) window_.DropOldest();
   if (!regular || seen_++ % options_.spacing != 0) return;

@@ -34,7 +34,11 @@ constexpr double kMixturePasses = 3;
 double RowsOf(const std::vector<Batch>& batches) {
   int64_t rows = 0;
   for (const Batch& batch : batches) {
-    const at::Tensor& first = batch.front();
+    if (batch.empty() || !batch[0].defined()) {
+      ++rows;
+      continue;
+    }
+    const at::Tensor& first = batch[0];
     rows += at::isIntegralType(first.scalar_type(), /*includeBool=*/true) || first.dim() == 0
                 ? first.numel()
                 : first.size(0);

@@ -14,7 +14,8 @@
 namespace ptqwatch::internal {
 
 /// Returns FailedPrecondition if the losses closure returns one value for `batch` and that value is
-/// the sum of the values of its halves. Returns ok if the batch cannot be cut.
+/// the sum of the values of its halves. Returns ok if the batch cannot be cut, or if a half has the
+/// loss 0.
 /// Costs one evaluation of the batch and, if that gives one value, one of each half.
 absl::Status CheckIsNoSum(Replica& replica, const Batch& batch);
 

@@ -84,7 +84,8 @@ int64_t LossesASequence(const LossValues& losses, const Batch& batch) {
   if (values.dim() == 1) return 1;
   const bool tokens = !batch.empty() && batch[0].defined() &&
                       at::isIntegralType(batch[0].scalar_type(), /*includeBool=*/false);
-  return tokens ? std::max<int64_t>(1, batch[0].numel() / SequencesOf(batch)) : 1;
+  const int64_t sequences = std::max<int64_t>(1, SequencesOf(batch));
+  return tokens ? std::max<int64_t>(1, batch[0].numel() / sequences) : 1;
 }
 
 int64_t DefaultCurvatureSequences(int64_t losses_a_sequence) {
@@ -103,6 +104,9 @@ std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& ba
   std::vector<Batch> first;
   for (const Batch& batch : batches) {
     if (sequences <= 0) break;
+    // Errors of the closure come up again, with the batch that they are about.
+    const absl::StatusOr<LossValues> losses = replica.Losses(batch);
+    if (losses.ok() && TotalWeight(*losses) == 0) continue;
     const int64_t here = SequencesOf(batch);
     if (here > sequences) {
       // A model may require batches of one size, or have the sequences in another dimension.
@@ -115,7 +119,7 @@ std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& ba
     first.push_back(batch);
     sequences -= here;
   }
-  return first;
+  return first.empty() ? batches : first;
 }
 
 absl::StatusOr<std::vector<Batch>> MicroBatches(Replica& replica, const std::vector<Batch>& batches,

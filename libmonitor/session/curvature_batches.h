@@ -40,9 +40,10 @@ int64_t LossesASequence(const LossValues& losses, const Batch& batch);
 /// The number of sequences, with this many losses each, that serve as default curvature batches.
 int64_t DefaultCurvatureSequences(int64_t losses_a_sequence);
 
-/// The first `sequences` sequences of `batches`. The last batch is cut along dimension 0 if each of
-/// its tensors has one row per sequence and its loss is one value per sequence or a mean over the
-/// batch; otherwise it is taken whole.
+/// The first `sequences` sequences of `batches`, without batches that are masked out. The last
+/// batch is cut along dimension 0 if each of its tensors has one row per sequence and its loss is
+/// one value per sequence or a mean over the batch; otherwise it is taken whole. Costs an
+/// evaluation of each batch up to there.
 std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& batches,
                                   int64_t sequences);
 

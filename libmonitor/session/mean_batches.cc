@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/types/span.h"
+#include "base/stopwatch.h"
 #include "session/curvature_batches.h"
 
 namespace ptqwatch::internal {
@@ -25,31 +27,41 @@ int64_t EvenPieces(int64_t rows, int64_t pieces) {
   return pieces;
 }
 
+// Returns whether the mean loss of the parts is the loss of the whole batch.
+bool HaveTheMeanOf(Replica& replica, const Batch& whole, absl::Span<const Batch> parts) {
+  const std::optional<double> expected = MeanLoss(replica, whole);
+  if (!expected) return false;
+  double sum = 0;
+  for (const Batch& part : parts) {
+    const std::optional<double> loss = MeanLoss(replica, part);
+    if (!loss) return false;
+    sum += *loss;
+  }
+  const double mean = sum / static_cast<double>(parts.size());
+  return std::abs(mean - *expected) <= kSameMean * std::abs(*expected);
+}
+
 }  // namespace
 
 std::vector<Batch> CutMeanBatches(Replica& replica, const std::vector<Batch>& batches,
-                                  int64_t pieces) {
+                                  int64_t pieces, double max_seconds, Clock* clock) {
   if (batches.empty()) return batches;
   const int64_t rows = CountSequences({batches[0]});
   const int64_t count = EvenPieces(rows, pieces);
   if (count <= 1) return batches;
-  const std::optional<double> whole = MeanLoss(replica, batches[0]);
-  if (!whole) return batches;
+  Stopwatch watch(clock);
+  double spent = 0;
   std::vector<Batch> cut;
-  double mean = 0;
-  for (const Batch& batch : batches) {
+  for (size_t i = 0; i < batches.size(); ++i) {
     for (int64_t piece = 0; piece < count; ++piece) {
-      std::optional<Batch> part = RowsOf(batch, rows, piece * (rows / count), rows / count);
+      std::optional<Batch> part = RowsOf(batches[i], rows, piece * (rows / count), rows / count);
       if (!part) return batches;
-      if (std::ssize(cut) < count) {
-        const std::optional<double> loss = MeanLoss(replica, *part);
-        if (!loss) return batches;
-        mean += *loss / static_cast<double>(count);
-      }
       cut.push_back(*std::move(part));
     }
-    const bool same = std::abs(mean - *whole) <= kSameMean * std::abs(*whole);
-    if (!same) return batches;
+    if (i > 0 && spent >= max_seconds) continue;
+    const absl::Span<const Batch> parts = absl::MakeConstSpan(cut).last(static_cast<size_t>(count));
+    if (!HaveTheMeanOf(replica, batches[i], parts)) return batches;
+    spent += watch.Lap();
   }
   return cut;
 }

@@ -97,7 +97,8 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   PTQWATCH_RETURN_IF_ERROR(CheckBatches(options));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   if (options.probe) {
-    probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch);
+    probe_ = CutMeanBatches(*replica_, probe_, kPiecesOfMeanBatch, options.max_check_seconds,
+                            Clock::Real());
     PTQWATCH_RETURN_IF_ERROR(CutProbeSets(options.further_probe_sets));
   }
   if (!probe_.empty()) {
@@ -106,9 +107,9 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
     losses_a_sequence_ = LossesASequence(losses, probe_[0]);
   }
   if (options.capture) {
-    const Batch& batch = options.calibration ? calibration_[0] : curvature.at(0);
-    PTQWATCH_ASSIGN_OR_RETURN(plan_, PlanCapture(*replica_, batch, options.capture->layers,
-                                                 options.capture->max_gram_bytes));
+    PTQWATCH_ASSIGN_OR_RETURN(
+        plan_, PlanCapture(*replica_, options.calibration ? calibration_ : curvature,
+                           options.capture->layers, options.capture->max_gram_bytes));
   }
   if (options.curvature) PTQWATCH_RETURN_IF_ERROR(CutCurvatureBatches(*options.curvature));
   if (!options.probe) probe_ = {};
@@ -128,7 +129,11 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   if (options.calibration) checked.push_back(&calibration_[0]);
   if (checked.empty()) checked.push_back(&curvature.at(0));
   subject_.opened_ = true;
-  PTQWATCH_ASSIGN_OR_RETURN(replica_, Replica::Create(&subject_, live_, checked, device_.device));
+  const std::vector<Batch>& first = options.probe         ? probe_
+                                    : options.calibration ? calibration_
+                                                          : curvature;
+  PTQWATCH_ASSIGN_OR_RETURN(replica_,
+                            Replica::Create(&subject_, live_, checked, device_.device, first));
   bytes_.replica = replica_->bytes();
   bytes_.small = kSmallThings;
   if (options.snapshots) {

@@ -44,7 +44,7 @@ struct ModelSessionOptions {
   /// As MonitorOptions::further_probe_sets. Used with `probe`.
   int64_t further_probe_sets = 0;
   std::optional<CurvatureBatchesRequest> curvature = {};
-  /// Plans the capture from the first calibration batch, or else from the first curvature batch.
+  /// Plans the capture from the calibration batches, or else from the curvature batches.
   std::optional<CaptureRequest> capture = {};
   /// The replica's device, as in MonitorOptions::monitor_device.
   std::string device = std::string(kTrainerDevice);

@@ -44,7 +44,15 @@ absl::Status CheckFiniteLosses(const LossValues& losses, const Batch& batch,
   if (!at::isFloatingType(values.scalar_type())) return absl::OkStatus();  // SumByUnit refuses it
   at::Tensor sound = at::isfinite(values);
   const bool masked = losses.weights.defined() && losses.weights.sizes() == values.sizes();
-  if (masked) sound = sound.logical_or(losses.weights == 0);
+  if (masked) {
+    const at::Tensor usable = at::isfinite(losses.weights).logical_and(losses.weights >= 0);
+    if (const int64_t bad = values.numel() - usable.sum().item<int64_t>(); bad > 0) {
+      return absl::FailedPreconditionError(
+          StrCat("losses returned LossValues::weights of which ", bad, " of ", values.numel(),
+                 " are negative, NaN or infinite; the batch was ", DescribeBatch(batch)));
+    }
+    sound = sound.logical_or(losses.weights == 0);
+  }
   const int64_t not_finite = values.numel() - sound.sum().item<int64_t>();
   if (not_finite == 0) return absl::OkStatus();
   const absl::Status weights_finite = CheckFinite(weights);

@@ -19,7 +19,8 @@ absl::Status CheckFinite(const TensorTable& table);
 /// Same, for these entries only.
 absl::Status CheckFinite(const TensorTable& table, absl::Span<const int> entries);
 
-/// FailedPrecondition if an unmasked loss is NaN or infinite. Also names a non-finite weight.
+/// FailedPrecondition if an unmasked loss is NaN or infinite; also names a parameter or buffer that
+/// is not finite. Likewise if a loss weight is negative, NaN or infinite.
 absl::Status CheckFiniteLosses(const LossValues& losses, const Batch& batch,
                                const TensorTable& weights);
 

@@ -49,6 +49,15 @@ LossValues Detached(const LossValues& losses) {
           losses.weights.defined() ? losses.weights.detach().clone() : at::Tensor()};
 }
 
+// Returns whether all losses are masked out or 0, as cross entropy gives for ignored targets.
+bool AreBlank(const LossValues& losses) {
+  const at::Tensor& values = losses.values;
+  if (!losses.weights.defined() || losses.weights.sizes() != values.sizes()) {
+    return !(values != 0).any().item<bool>();
+  }
+  return !(values != 0).logical_and(losses.weights != 0).any().item<bool>();
+}
+
 // Builds the subject's replica and lists its tensors. Leaves the default generators unchanged.
 absl::StatusOr<std::vector<NamedTensor>> BuildTensors(Subject& subject) {
   GeneratorGuard generators;
@@ -73,8 +82,10 @@ std::vector<at::Tensor> DetachedFrom(const std::vector<NamedTensor>& tensors) {
 // The shift varies by element: softmax does not see a constant shift of an output head of zeros,
 // with which many trainers begin.
 at::Tensor Perturbed(const at::Tensor& weights) {
-  const at::Tensor shift = at::arange(weights.numel(), weights.options()).remainder(7).sub(3);
-  return weights * 1.5 + 0.01 * shift.view(weights.sizes());
+  // In float16 the numbers of a large weight's elements would be infinite.
+  const at::Tensor shift =
+      at::arange(weights.numel(), weights.options().dtype(at::kFloat)).remainder(7).sub(3);
+  return weights * 1.5 + (0.01 * shift).to(weights.scalar_type()).view(weights.sizes());
 }
 
 Replica::Lease::~Lease() {
@@ -140,8 +151,9 @@ void Replica::StandIn::Exchange() {
 }
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const TensorTable& live,
-                                                         const std::vector<const Batch*>& check,
-                                                         std::optional<at::Device> device) {
+                                                         std::vector<const Batch*> check,
+                                                         std::optional<at::Device> device,
+                                                         absl::Span<const Batch> more) {
   at::NoGradGuard no_grad;
   const at::Device where = device.value_or(live.entries[0].tensor.device());
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<NamedTensor> tensors, BuildTensors(*subject));
@@ -163,8 +175,14 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
     loaded.push_back(live.entries[i].tensor);
     replica->table_.entries[i].tensor.copy_(loaded.back());
   }
-  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<LossValues> before,
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<LossValues> before,
                             replica->CheckRepeatable(check, loaded));
+  if (AreBlank(before[0])) {
+    PTQWATCH_ASSIGN_OR_RETURN(check.emplace_back(), replica->FirstWithLosses(more));
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<LossValues> added,
+                              replica->CheckRepeatable({check.back()}, loaded));
+    before.push_back(added[0]);
+  }
   // Keeps the old memory until after the check and fills it with NaN: a view that the model or the
   // closure still holds would otherwise return the old values.
   const std::vector<at::Tensor> old = DetachedFrom(tensors);
@@ -176,6 +194,17 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(Subject* subject, const
   }
   PTQWATCH_RETURN_IF_ERROR(replica->CheckUsesOwnWeights(check, before));
   return replica;
+}
+
+absl::StatusOr<const Batch*> Replica::FirstWithLosses(absl::Span<const Batch> batches) {
+  for (const Batch& batch : batches) {
+    PTQWATCH_ASSIGN_OR_RETURN(const LossValues losses, Losses(batch));
+    if (!AreBlank(losses)) return &batch;
+  }
+  return absl::FailedPreconditionError(
+      StrCat("all losses of ",
+             batches.size() > 1 ? StrCat("the ", batches.size(), " batches") : "the batch",
+             " are masked out or 0, or there are none: nothing can be measured"));
 }
 
 // Returns the losses of each batch. `before` has the tensors from before the first evaluation.
@@ -238,6 +267,13 @@ absl::Status Replica::CheckUsesOwnWeights(const std::vector<const Batch*>& check
       }
     }
     PTQWATCH_ASSIGN_OR_RETURN(const LossValues other, Losses(*check[i]));
+    if (LossDifference(before[i].weights, other.weights) > LossTolerance(device())) {
+      return absl::FailedPreconditionError(
+          "LossValues::weights changes with the replica's parameters, so that losses with and "
+          "without quantization would be means over other tokens; it must depend on the batch "
+          "alone");
+    }
+    if (AreBlank(before[i])) continue;
     if (LossDifference(before[i].values, other.values) <= LossTolerance(device())) {
       return absl::FailedPreconditionError(
           "losses does not change with the replica's parameters (does the closure use the live "

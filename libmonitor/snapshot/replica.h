@@ -76,12 +76,15 @@ class Replica {
   /// Builds the subject's replica, checks it against `live`, moves its tensors to `device` (by
   /// default, the device of the live tensors), copies the live weights into it and moves its
   /// tensors into flat buffers. For each batch of `check`, the losses must be finite, repeatable
-  /// bit for bit, unchanged by the move, and must change with the weights. Computing them must not
-  /// draw from a default random generator, change a parameter or buffer, or leave a module in
-  /// training mode. Errors: FailedPrecondition naming the violation, or ResourceExhausted.
+  /// bit for bit, unchanged by the move, and must change with the weights, but their weights must
+  /// not. Losses that are all masked out, or 0, cannot change: if those of the first batch are, the
+  /// first batch of `more` with others is checked too. Computing losses must not draw from a
+  /// default random generator, change a parameter or buffer, or leave a module in training mode.
+  /// Errors: FailedPrecondition naming the violation, or ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(Subject* subject, const TensorTable& live,
-                                                         const std::vector<const Batch*>& check,
-                                                         std::optional<at::Device> device = {});
+                                                         std::vector<const Batch*> check,
+                                                         std::optional<at::Device> device = {},
+                                                         absl::Span<const Batch> more = {});
 
   /// Loads a snapshot: buffers and weights. REQUIRES: no lease or stand-in is alive.
   void Load(const std::vector<at::Tensor>& tensors);
@@ -145,6 +148,8 @@ class Replica {
     std::string name;
   };
   Replica(Subject* subject, TensorTable table) : subject_(subject), table_(std::move(table)) {}
+  // Returns the first batch with a loss that is neither masked nor 0.
+  absl::StatusOr<const Batch*> FirstWithLosses(absl::Span<const Batch> batches);
   absl::StatusOr<std::vector<LossValues>> CheckRepeatable(const std::vector<const Batch*>& check,
                                                           const std::vector<at::Tensor>& before);
   void MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors);

@@ -55,6 +55,24 @@ absl::Status AddExamples(const LossValues& losses, UnitLosses& result) {
   return absl::OkStatus();
 }
 
+// Drops the units that have neither a loss nor an example.
+void DropMasked(const std::vector<int64_t>& unmasked, UnitLosses& result) {
+  size_t kept = 0;
+  for (size_t unit = 0; unit < unmasked.size(); ++unit) {
+    const bool has_examples = !result.examples.empty() && result.examples[unit] > 0;
+    if (unmasked[unit] == 0 && !has_examples) continue;
+    for (std::vector<double>* values :
+         {&result.sum, &result.weight, &result.correct, &result.examples}) {
+      if (!values->empty()) (*values)[kept] = (*values)[unit];
+    }
+    ++kept;
+  }
+  for (std::vector<double>* values :
+       {&result.sum, &result.weight, &result.correct, &result.examples}) {
+    if (!values->empty()) values->resize(kept);
+  }
+}
+
 }  // namespace
 
 absl::Status CheckLosses(const LossValues& losses, const Batch& batch) {
@@ -100,6 +118,7 @@ absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batc
   UnitLosses result;
   result.sum.resize(static_cast<size_t>(units));
   result.weight.resize(static_cast<size_t>(units));
+  std::vector<int64_t> unmasked(static_cast<size_t>(units));
   for (int64_t unit = 0; unit < units; ++unit) {
     double sum = 0;
     double total = 0;
@@ -108,13 +127,15 @@ absl::StatusOr<UnitLosses> SumByUnit(const LossValues& losses, const Batch& batc
       if (w == 0) continue;  // a masked loss may be NaN
       sum += w * *value;
       total += w;
-      ++result.tokens;
+      ++unmasked[static_cast<size_t>(unit)];
     }
+    result.tokens += unmasked[static_cast<size_t>(unit)];
     result.sum[static_cast<size_t>(unit)] = sum;
     result.weight[static_cast<size_t>(unit)] = total;
   }
   if (raw.dim() < 2) result.tokens = TokensOf(batch);
   if (losses.correct.defined()) PTQWATCH_RETURN_IF_ERROR(AddExamples(losses, result));
+  DropMasked(unmasked, result);
   return result;
 }
 

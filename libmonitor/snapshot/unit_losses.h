@@ -10,7 +10,9 @@
 
 namespace ptqwatch::internal {
 
-/// The losses of a batch per unit (sequence): the weighted sum and the sum of the weights.
+/// The losses of a batch per unit (sequence): the weighted sum and the sum of the weights. Without
+/// the units that are masked out and have no example: a standard error counts units, and those say
+/// nothing about the scatter of the others.
 struct UnitLosses {
   std::vector<double> sum;
   std::vector<double> weight;

@@ -190,7 +190,7 @@ struct MonitorOptions {
   /// more probe batches than sets.
   int64_t further_probe_sets = 0;
   /// Wall-clock cap of one snapshot. Measurements cut short have the status out_of_time and no
-  /// value. Zero: no cap.
+  /// value. With adapt_plan, plans take about half of it on average. Zero: no cap.
   std::chrono::milliseconds max_snapshot_time{0};
   /// A probe that fails this many times in a row is switched off for the rest of the run.
   int max_failures_in_a_row = 5;

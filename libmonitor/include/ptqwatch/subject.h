@@ -56,9 +56,10 @@ struct LossValues {
   LossValues(at::Tensor values_in, at::Tensor weights_in)
       : values(std::move(values_in)), weights(std::move(weights_in)) {}
   at::Tensor values;
-  /// Same shape as `values`; 0 masks a token. Undefined: all ones. A masked loss may have any
-  /// value, even NaN. If curvature is measured, its derivative must be finite, because 0 times
-  /// infinity is NaN: replace the token's target or logits, not only its loss.
+  /// Same shape as `values`, not negative; 0 masks a token. Must depend on the batch alone, not on
+  /// the model's parameters. Undefined: all ones. A masked loss may have any value, even NaN. If
+  /// curvature is measured, its derivative must be finite, because 0 times infinity is NaN: replace
+  /// the token's target or logits, not only its loss.
   at::Tensor weights;
   /// Only for HessianMode::kGaussNewton: the model output that `values` were computed from, of any
   /// shape and in the same graph.

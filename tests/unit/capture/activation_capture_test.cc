@@ -185,7 +185,7 @@ TEST(ActivationCapture, FailsWithTheReasonsWhenNothingIsLeft) {
                   [](const TensorMap& w, const Batch& b) -> LossValues {
                     return at::linear(b[0], w.at("only")).sum(-1);
                   });
-  auto plan = PlanCapture(*fixture.replica, fixture.batches[0], {}, int64_t{1} << 30);
+  auto plan = PlanCapture(*fixture.replica, fixture.batches, {}, int64_t{1} << 30);
   ASSERT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(plan.status().message()), HasSubstr("output head"));
 }

@@ -44,7 +44,7 @@ struct Fixture {
 
   CapturePlan Plan(LayerSelection selection = {.output_head = true},
                    int64_t max_gram_bytes = int64_t{1} << 30) {
-    auto plan = PlanCapture(*replica, batches[0], selection, max_gram_bytes);
+    auto plan = PlanCapture(*replica, batches, selection, max_gram_bytes);
     EXPECT_TRUE(plan.ok()) << plan.status();
     return plan.ok() ? *std::move(plan) : CapturePlan();
   }

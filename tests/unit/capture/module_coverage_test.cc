@@ -37,6 +37,8 @@ constexpr char kRemarks[] = R"(
 - The LSTM of a CPU runs in oneDNN (`mkldnn_rnn_layer`), a layer and direction at a time. The rows of `weight_ih` are the layer's inputs, those of `weight_hh` the initial
   state and the outputs of all steps but the last. Packed sequences and projections take ATen's own cells, which are seen as they are.
 - A transposed convolution counts as the product of each pixel with the weight `[C, O * kernel]`, a bilinear form as that of its second input with `[O * in1, in2]`.
+- An expert to which the first calibration batch sends no token is looked for in the next seven. If none of the eight does, and the model leaves out the product, it is not a layer:
+  "no operator of the forward pass takes it".
 - A grouped or depthwise convolution is left out: each group would be a layer with statistics of its own, and a report of a small MobileNet would list thousands.
 - Which operator is named as the one that hides a weight is LibTorch's choice and differs between devices: on a GPU the layers of an LSTM or a GRU are inside `aten::_cudnn_rnn`.
 - Weights that were packed or converted before the forward pass (`quantized::linear_prepack`, an AOTInductor package) are in no operator's arguments: "no operator of the

@@ -81,6 +81,19 @@ class CooldownTest : public ::testing::Test {
   std::shared_ptr<const AnalyzedReport> newest_;
 };
 
+// Trained at a rate of 0, the copy would end where it began: a prediction of no change.
+TEST_F(CooldownTest, NeedsALearningRate) {
+  MonitorOptions options = Options();
+  options.cooldown.every_snapshots = 1;
+  Create(options);
+  trainer_.Step();
+  monitor_->OnStep({.step = 1, .learning_rate = 0, .phase = LrPhase::kStable});
+  ASSERT_TRUE(monitor_->Finish(seconds(60)).ok());
+  ASSERT_TRUE(Ended());
+  EXPECT_EQ(Cooldown().state, CooldownState::kFailed);
+  EXPECT_EQ(Cooldown().error, "the learning rate of step 1 is 0, so there is nothing to decay");
+}
+
 TEST_F(CooldownTest, IsMadeOnRequestAndInEveryReportAfterIt) {
   Create(Options());
   Step(1);

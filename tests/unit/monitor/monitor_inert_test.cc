@@ -85,6 +85,24 @@ TEST_F(MonitorInertTest, StopsWhatHasBegunIfAServerIsAMust) {
   EXPECT_TRUE(recording->stopped);
 }
 
+TEST_F(MonitorInertTest, StopsWithTheLongestDeadline) {
+  struct Patient final : Exporter {
+    explicit Patient(std::shared_ptr<std::chrono::milliseconds> time) : given(std::move(time)) {}
+    std::string_view name() const override { return "patient"; }
+    absl::Status Start(StatusSource*, Control*) override { return absl::OkStatus(); }
+    void OnReport(std::shared_ptr<const AnalyzedReport>) override {}
+    void Stop(std::chrono::milliseconds deadline) override { *given = deadline; }
+    const std::shared_ptr<std::chrono::milliseconds> given;
+  };
+  const auto given = std::make_shared<std::chrono::milliseconds>(0);
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<Patient>(given));
+  auto inert = Monitor::Create(nullptr, options, std::move(exporters));
+  ASSERT_TRUE(inert.ok()) << inert.status();
+  EXPECT_TRUE((*inert)->Stop(std::chrono::milliseconds::max()).ok());
+  EXPECT_GT(*given, std::chrono::hours(1));
+}
+
 TEST_F(MonitorInertTest, LetsTrainingStartAndSaysWhyNothingIsMeasured) {
   const TempDir directory;
   options.run_dir = directory.path();

@@ -227,6 +227,24 @@ TEST_F(WorkBudgetTest, AdditionalSnapshotsHaveTheTimeBetweenThem) {
   EXPECT_DOUBLE_EQ(switches_.additional_seconds, whole / 0.5);
 }
 
+// MonitorOptions::max_snapshot_time
+TEST_F(WorkBudgetTest, FitsPlansToTheTimeAfterWhichASnapshotIsCutShort) {
+  Make({.max_overhead = 0.02, .longest_snapshot_seconds = 6});
+  Begin(1);  // a core is spare
+  const Plan before = budget_->NextPlan({.interval_seconds = 1000});
+  EXPECT_GT(kModel.Whole(before), 6);
+  SnapshotWork work{before, {{"", 6}}, /*cut_short=*/true};
+  budget_->Learn(work, 1000);
+  EXPECT_TRUE(budget_->Learn(work, 1000));
+  const PlanModel& model = budget_->planner().model();
+  EXPECT_LE(model.Quantization(budget_->planner().plan()), 3);
+  EXPECT_LE(model.Whole(budget_->planner().plan()), 6);
+  EXPECT_LE(model.Whole(budget_->NextPlan({.interval_seconds = 1000, .additional = true})), 6);
+  EXPECT_FALSE(budget_->LastPlan(1000));
+  Make({.max_overhead = 0.02});
+  EXPECT_EQ(budget_->LastPlan(1000), kModel.Full());
+}
+
 TEST_F(WorkBudgetTest, TakesNoSnapshotWhileOneIsMeasuredAndUntilItIsPaidFor) {
   Make({});
   budget_->Enter();

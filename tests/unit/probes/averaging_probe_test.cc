@@ -113,6 +113,22 @@ TEST_F(AveragingTest, ForgetsWhatARollbackUndid) {
   EXPECT_EQ(report.averaging.at(1).first_step, 20);
 }
 
+// As Finish does, if the schedule measured the last step with little data.
+TEST_F(AveragingTest, KeepsTheLastSnapshotWhenItsStepIsMeasuredAgain) {
+  net_.options.averaging = {.window = 3, .decay = 0.5};
+  Open();
+  for (int64_t step : {10, 20}) Snapshot(step);
+  const Report first = Snapshot(30);
+  ReportHeader again;
+  again.snapshot.trigger = SnapshotTrigger::kFinish;
+  again.snapshot.additional = true;
+  const Report last = Snapshot(30, again);
+  EXPECT_EQ(last.averaging, first.averaging);
+  ASSERT_EQ(last.averaging.size(), 4u);  // with two merges
+  EXPECT_EQ(last.averaging[0].snapshots, 3);
+  EXPECT_EQ(last.averaging[1].kind, AveragingKind::kExponential);
+}
+
 TEST_F(AveragingTest, AlsoAveragesExponentially) {
   net_.options.averaging.decay = 0.75;
   Open();

@@ -153,6 +153,22 @@ TEST_F(MergeTest, LeavesSnapshotsAloneThatEnterNoAverage) {
   EXPECT_EQ(Merges(Snapshot(30)), 2);
 }
 
+// Otherwise a plan would count on merges that take no time.
+TEST_F(MergeTest, ShowNoCostWhereTheyAreNotMeasured) {
+  net_.options.averaging.spacing = 2;
+  Open();
+  const auto worked = [&](int64_t step) {
+    Train(WeightsAt(step));
+    net_.Load(*suite_);
+    const auto measured = suite_->Measure({.step = step}, {});
+    EXPECT_TRUE(measured.ok()) << measured.status();
+    return measured.ok() && measured->work_seconds.contains(MergeProbe::kName);
+  };
+  for (const int64_t step : {1, 2, 3, 4}) EXPECT_FALSE(worked(step));
+  EXPECT_TRUE(worked(5));
+  EXPECT_FALSE(worked(6));
+}
+
 TEST_F(MergeTest, AreSwitchedOffByTheirField) {
   net_.options.averaging.merges = false;
   Open();

@@ -30,6 +30,13 @@ TEST(SnapshotCosts, LearnsHalfOfTheWayAndEachProbeByItself) {
   EXPECT_DOUBLE_EQ(costs.WithCurvature(kWithCurvature), 4 / 2.0);
 }
 
+TEST(SnapshotCosts, LearnsOnlyTooSmallCostsFromWorkThatWasCutShort) {
+  SnapshotCosts costs = Costs();
+  costs.Learn({kWithCurvature, {{"each", 4 * 15.0}, {"rare", 0.1}}, /*cut_short=*/true});
+  EXPECT_DOUBLE_EQ(costs.EverySnapshot(kPlan), 2 * 15);
+  EXPECT_DOUBLE_EQ(costs.WithCurvature(kWithCurvature), 4);
+}
+
 TEST(SnapshotCosts, TakesAtOnceWhatWasNotKnown) {
   SnapshotCosts costs = Costs();
   costs.Learn({kPlan, {{"new", 7}, {"unheard of", 5}}});

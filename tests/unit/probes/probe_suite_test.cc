@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/ops/ones.h"
 #include "monitor/planner.h"
 #include "support/fake_clock.h"
 #include "unit/curvature/tanh_net.h"
@@ -64,6 +65,24 @@ TEST(ProbeSuite, DoesNotRunWhatNeedsAProbeThatIsSwitchedOff) {
   EXPECT_EQ(QuantizationIn(*measured).detail, "switched off after 3 failures in a row");
   EXPECT_EQ(measured->probe_state_sequence, 0);
   EXPECT_FALSE(measured->next);
+}
+
+// With one sequence a change has no scatter, but also no standard error of 0.
+TEST(ProbeSuite, DoesNotTakeMaskedSequencesForPrecision) {
+  Net net;
+  net.options.curvature.enabled = false;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return {losses(p, b).values, b[2]};
+  };
+  for (Batch& batch : net.batches) batch.push_back(at::ones({100}));
+  net.batches[0][2].narrow(0, 1, 99).fill_(0);
+  const auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  const Report report = Net::Run(**suite);
+  for (const QuantizationReport& entry : report.quantization) {
+    EXPECT_GE(entry.probe_tokens, 100);
+    EXPECT_GT(entry.delta_stderr_nats, 0);
+  }
 }
 
 TEST(ProbeSuite, PollsWhileItMeasures) {
@@ -182,6 +201,10 @@ class ToyProbeTest : public ::testing::Test {
   ToyProbeTest() {
     net_.options.curvature.enabled = false;
     net_.options.averaging.enabled = false;
+    Open();
+  }
+  void Open() {
+    suite_ = nullptr;
     net_.subject = net_.MakeSubject();
     net_.table = *MakeTensorTable(net_.subject->LiveTensors());
     context_.clock = &clock_;
@@ -212,6 +235,20 @@ TEST_F(ToyProbeTest, IsMeasuredOnceTheListNamesIt) {
   const auto without = suite_->Measure({}, {}, {}, context_);
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_EQ(without->results.size(), 1u);
+}
+
+TEST_F(ToyProbeTest, IsCutShortWhenTheTimeOfASnapshotIsOver) {
+  EXPECT_FALSE(suite_->Measure({}, {}, {}, context_)->cut_short);
+  for (const auto& [limit, cut_short] : {std::pair(std::chrono::milliseconds(9000), true),
+                                         std::pair(std::chrono::milliseconds(11000), false),
+                                         std::pair(std::chrono::milliseconds::max(), false)}) {
+    net_.options.max_snapshot_time = limit;
+    Open();
+    const auto measured = suite_->Measure({}, {}, {}, context_);
+    ASSERT_TRUE(measured.ok()) << measured.status();
+    EXPECT_EQ(measured->cut_short, cut_short) << limit.count();
+    EXPECT_EQ(QuantizationIn(*measured).quantizers[0].status, ProbeStatus::kOk);
+  }
 }
 
 TEST_F(ToyProbeTest, IsPartOfThePlanOnceItHasTakenItsTime) {

@@ -7,6 +7,10 @@
 #include <numeric>
 #include <vector>
 
+#include "ATen/TensorOperators.h"
+#include "ATen/ops/linear.h"
+#include "ATen/ops/ones.h"
+#include "ptqwatch/function_subject.h"
 #include "support/probe_run.h"
 #include "support/tiny_trainer.h"
 
@@ -165,6 +169,23 @@ TEST_F(WorkShareTest, NeedsNoCurvature) {
   std::vector<int64_t> owners = share.quantizers;
   std::sort(owners.begin(), owners.end());
   EXPECT_THAT(owners, ElementsAre(0, 1, 2, 3));
+}
+
+// A closure may have its data elsewhere.
+TEST(WorkShare, TakesABatchWithoutTensors) {
+  const auto subject = MakeFunctionSubject(
+      {.live = {{"a", at::ones({3, 4}), true}, {"b", at::ones({2, 3}), true}},
+       .losses = [](const TensorMap& w, const Batch&) -> LossValues {
+         return at::linear(at::linear(at::ones({5, 4}), w.at("a")), w.at("b")).square().mean();
+       },
+       .probe = {Batch(), Batch()}});
+  MonitorOptions options;
+  options.rank = 0;
+  options.ranks = 2;
+  options.curvature.enabled = false;
+  const auto session = ModelSession::Open(*subject, SessionOptions(options));
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(ShareOfWork(**session, options).quantizers.size(), options.quantizers.size());
 }
 
 }  // namespace work_share_test

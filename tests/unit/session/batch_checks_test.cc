@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/full.h"
+#include "ATen/ops/full_like.h"
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/ones.h"
 #include "ptqwatch/function_subject.h"
@@ -64,6 +66,32 @@ TEST_F(BatchChecksTest, TakesMeansAndWhatCannotBeCut) {
   EXPECT_EQ(Mistake([](const at::Tensor& values) { return LossValues(values.max()); }), "");
   probe = {{at::ones({1, 2})}};
   EXPECT_EQ(Mistake([](const at::Tensor& values) { return LossValues(values.sum()); }), "");
+}
+
+// Rows of zeros are masked out.
+TEST_F(BatchChecksTest, TakesNoMeanForASumBecauseAHalfIsMasked) {
+  probe[0][0].narrow(0, 0, 3).fill_(0);
+  EXPECT_EQ(Mistake([](const at::Tensor& values) {
+              return LossValues(values.sum() / (values != 0).sum().clamp_min(1));
+            }),
+            "");
+}
+
+TEST_F(BatchChecksTest, NamesTheBatchWhoseLossWeightsAreUnusable) {
+  const auto weighted = [](double weight) {
+    return [weight](const at::Tensor& values) {
+      const bool last = values.size(0) == 2;
+      return LossValues(values, at::full_like(values, last ? weight : 0.5));
+    };
+  };
+  probe[2][0] = at::ones({2, 2});
+  EXPECT_EQ(Mistake(weighted(2)), "");
+  EXPECT_EQ(Mistake(weighted(0)), "");
+  for (const double weight : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THAT(Mistake(weighted(weight)),
+                HasSubstr("probe batch 2: losses returned LossValues::weights of which 2 of 2 are "
+                          "negative, NaN or infinite; the batch was Float [2, 2]"));
+  }
 }
 
 TEST_F(BatchChecksTest, NamesTheBatchWhoseLossesAreNotFinite) {

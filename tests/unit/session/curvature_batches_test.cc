@@ -6,6 +6,7 @@
 
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cat.h"
+#include "ATen/ops/equal.h"
 #include "ATen/ops/zeros.h"
 #include "session/curvature_setup.h"
 #include "unit/curvature/tanh_net.h"
@@ -35,6 +36,20 @@ TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[1][0].size(0), 50);
   EXPECT_EQ(First(net, 1000).size(), 3u);
+}
+
+TEST(FirstSequences, LeavesOutBatchesThatAreMasked) {
+  Net net;
+  net.batches[0][0].fill_(0);
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return {losses(p, b).values, (b[0].abs().sum(-1) != 0).to(at::kFloat)};
+  };
+  auto suite = net.Measure();
+  ASSERT_TRUE(suite.ok()) << suite.status();
+  const std::vector<Batch>& batches = (*suite)->session().curvature();
+  ASSERT_EQ(batches.size(), 2u);
+  EXPECT_TRUE(at::equal(batches[0][0], net.batches[1][0]));
+  EXPECT_EQ(Net::Run(**suite).curvature->batch_tokens, 200);
 }
 
 TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
@@ -75,6 +90,7 @@ TEST(LossesASequence, AreThoseThatTheClosureGives) {
   EXPECT_EQ(LossesASequence(at::zeros({4, 1}), images), 1);
   EXPECT_EQ(LossesASequence(at::zeros({}), tokens), 10);
   EXPECT_EQ(LossesASequence(at::zeros({}), images), 1);
+  EXPECT_EQ(LossesASequence(at::zeros({}), {at::zeros({0, 10}, at::kLong)}), 1);
 }
 
 TEST(DefaultCurvatureSequences, OfAClassifierAreMoreThanThoseOfALanguageModel) {

@@ -64,6 +64,28 @@ TEST_F(CutMeanBatchesTest, LeavesWhatIsNoMeanOverTheRows) {
   EXPECT_EQ(Cut({16}, [](const at::Tensor& values) { return values.max(); }).size(), 1u);
 }
 
+// Rows that begin with 0 are masked out. The pieces of the first batch alone would have its mean.
+TEST_F(CutMeanBatchesTest, LeavesAllIfTheRowsOfALaterBatchCountDifferently) {
+  FunctionSubjectOptions options;
+  options.live = {{"w", at::ones({4}), true}};
+  options.losses = [](const TensorMap& w, const Batch& b) -> LossValues {
+    const at::Tensor mask = (b[0].select(1, 0) != 0).to(at::kFloat);
+    const at::Tensor losses = (b[0] * w.at("w")).square().sum(-1) * mask;
+    return losses.sum() / mask.sum().clamp_min(1);
+  };
+  options.probe = {
+      {at::ones({16, 4})}, {at::ones({16, 4})}, {at::arange(64, at::kFloat).view({16, 4})}};
+  const auto pieces = [&] {
+    subject_ = MakeFunctionSubject(options);
+    auto session = ModelSession::Open(*subject_, {.probe = true, .max_check_seconds = 100});
+    EXPECT_TRUE(session.ok()) << session.status();
+    return session.ok() ? (*session)->probe().size() : 0;
+  };
+  EXPECT_EQ(pieces(), 3u);
+  options.probe[2][0].add_(1);  // nothing is masked
+  EXPECT_EQ(pieces(), 24u);
+}
+
 TEST_F(CutMeanBatchesTest, LeavesAModelThatWantsWholeBatches) {
   EXPECT_EQ(Cut({16},
                 [](const at::Tensor& values) {

@@ -6,8 +6,10 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
+#include "ATen/ops/isfinite.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/ones.h"
+#include "ATen/ops/zeros.h"
 #include "ptqwatch/function_subject.h"
 
 namespace ptqwatch::internal {
@@ -114,6 +116,66 @@ TEST_F(ReplicaTest, RefusesAClosureThatUsesTheLiveModel) {
        .probe = {batch}});
   const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
   EXPECT_THAT(std::string(created.status().message()), ::testing::HasSubstr("does not change"));
+}
+
+// Rows of zeros are masked out: their losses are 0 or, with weights, anything.
+struct MaskedReplicaTest : ReplicaTest {
+  std::string Mistake(std::vector<const Batch*> check, absl::Span<const Batch> more = {},
+                      bool live_model = false, bool weights = false) {
+    subject = MakeFunctionSubject(
+        {.live = live,
+         .losses = [live_model, weights, w = weight](const TensorMap& tensors,
+                                                     const Batch& b) -> LossValues {
+           const at::Tensor mask = (b[0].sum(-1) != 0).to(at::kFloat);
+           const at::Tensor values = at::mm(b[0], live_model ? w : tensors.at("w")).sum(-1);
+           return weights ? LossValues(values / mask, mask) : LossValues(values * mask);
+         },
+         .probe = {batch}});
+    const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), std::move(check),
+                                         std::nullopt, more);
+    return std::string(created.status().message());
+  }
+  const Batch masked = {at::zeros({2, 3})};
+  const Batch empty = {at::zeros({0, 3})};
+};
+
+TEST_F(MaskedReplicaTest, TakesBatchesWithoutLossesBesideOthers) {
+  const std::vector<Batch> all = {masked, masked, batch};
+  for (const bool weights : {false, true}) {
+    EXPECT_EQ(Mistake({&batch, &masked}, {}, false, weights), "");
+    EXPECT_EQ(Mistake({&all[0], &masked}, all, false, weights), "");
+    EXPECT_THAT(Mistake({&all[0]}, all, /*live_model=*/true, weights),
+                ::testing::HasSubstr("does not change with the replica's parameters"));
+  }
+}
+
+TEST_F(MaskedReplicaTest, SaysIfNoBatchHasLosses) {
+  const std::vector<Batch> all = {masked, masked};
+  EXPECT_EQ(Mistake({&all[0]}, all),
+            "all losses of the 2 batches are masked out or 0, or there are none: nothing can be "
+            "measured");
+  EXPECT_THAT(Mistake({&empty}),
+              ::testing::HasSubstr("of the batch are masked out or 0, or there are none"));
+}
+
+TEST_F(ReplicaTest, RefusesLossWeightsThatChangeWithTheParameters) {
+  subject =
+      MakeFunctionSubject({.live = live,
+                           .losses = [](const TensorMap& tensors, const Batch& b) -> LossValues {
+                             const at::Tensor values = at::mm(b[0], tensors.at("w"));
+                             return {values, values.detach().abs()};
+                           },
+                           .probe = {batch}});
+  const auto created = Replica::Create(subject.get(), *MakeTensorTable(live), {&batch});
+  EXPECT_THAT(std::string(created.status().message()),
+              ::testing::HasSubstr("LossValues::weights changes with the replica's parameters"));
+}
+
+TEST(Perturbed, IsFiniteForALargeWeightInFloat16) {
+  const at::Tensor perturbed = Perturbed(at::ones({1 << 17}, at::kHalf));
+  EXPECT_EQ(perturbed.scalar_type(), at::kHalf);
+  EXPECT_TRUE(at::isfinite(perturbed).all().item<bool>());
+  EXPECT_FALSE(at::equal(perturbed[0], perturbed[1]));
 }
 
 TEST_F(ReplicaTest, IsIndependentOfTheLiveModel) {

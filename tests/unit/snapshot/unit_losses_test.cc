@@ -50,6 +50,36 @@ TEST(SumByUnit, LeavesMaskedTokensOutEvenWhenTheyAreNaN) {
   EXPECT_EQ(losses->tokens, 5);
 }
 
+// A standard error counts units: those without a token would make it too small.
+TEST(SumByUnit, LeavesOutSequencesThatAreMasked) {
+  const Batch batch = {at::zeros({3, 2}, at::kLong)};
+  at::Tensor weights = at::ones({3, 2});
+  weights[0].fill_(0);
+  weights[1][0] = 0.5;
+  const auto losses = SumByUnit({at::ones({3, 2}), weights}, batch);
+  ASSERT_TRUE(losses.ok());
+  EXPECT_THAT(losses->sum, ElementsAre(1.5, 2));
+  EXPECT_THAT(losses->weight, ElementsAre(1.5, 2));
+  EXPECT_EQ(losses->tokens, 4);
+
+  LossValues with_examples(at::ones({3, 2}), weights);
+  with_examples.correct = at::ones({3});
+  const auto all = SumByUnit(with_examples, batch);
+  ASSERT_TRUE(all.ok());
+  EXPECT_THAT(all->weight, ElementsAre(0, 1.5, 2));
+  with_examples.correct[0] = std::nan("");
+  const auto some = SumByUnit(with_examples, batch);
+  ASSERT_TRUE(some.ok());
+  EXPECT_THAT(some->weight, ElementsAre(1.5, 2));
+  EXPECT_THAT(some->examples, ElementsAre(1, 1));
+  EXPECT_THAT(some->correct, ElementsAre(1, 1));
+
+  const auto none = SumByUnit({at::ones({3, 2}), at::zeros({3, 2})}, batch);
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->sum.empty());
+  EXPECT_EQ(none->tokens, 0);
+}
+
 LossValues WithCorrect(at::Tensor values, at::Tensor correct) {
   LossValues losses(std::move(values));
   losses.correct = std::move(correct);
