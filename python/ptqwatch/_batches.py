@@ -13,7 +13,7 @@ class Structure:
         self.names = tuple(batch) if isinstance(batch, Mapping) else None
 
     def tensors(self, batch, where):
-        """The tensors of `batch`. TypeError, naming `where`, if it is arranged differently."""
+        """The tensors of `batch`. TypeError, naming `where`, if it is arranged differently; ValueError if it is empty."""
         if Structure(batch) != self:
             raise TypeError(f"{where} is {Structure(batch)}, and the first probe batch {self}")
         if self.kind is dict:
@@ -26,6 +26,10 @@ class Structure:
             if not isinstance(value, torch.Tensor):
                 raise TypeError(
                     f"{name} is of type {type(value).__name__}; a batch is a tensor, or a tuple, list or dict of tensors")
+            if value.layout != torch.strided:
+                raise TypeError(f"{name} has the layout {value.layout}; it must be dense")
+        if not named or named[0][1].shape[:1] == (0,):
+            raise ValueError(f"{where} has no sequences" if named else f"{where} has no tensors")
         return [value for _, value in named]
 
     def batch(self, tensors):
@@ -42,7 +46,7 @@ class Structure:
         return (issubclass(self.kind, torch.Tensor) and issubclass(other.kind, torch.Tensor)) or (
             self.kind is other.kind and self.names == other.names)
 
-    def __str__(self):
+    def __repr__(self):
         return f"a dict of {', '.join(map(str, self.names))}" if self.kind is dict else f"a {self.kind.__name__}"
 
 

@@ -9,6 +9,7 @@ import typing
 import torch
 
 from ptqwatch import _native
+from ptqwatch._arrays import check, globs
 from ptqwatch._model import Losses, on_copy_of
 
 
@@ -125,11 +126,19 @@ def curvature(model: torch.nn.Module, losses: Losses, batches: typing.Sequence[t
     for each product with the Hessian. Twice the model's memory, and 6 to 27 vectors of the scope's size.
 
     Raises:
+      TypeError: a value of the wrong type.
       ValueError: a value that is not allowed, or no batches.
       RuntimeError: `losses` raised an exception or is not repeatable; the loss is not finite; the Hessian is zero.
     """
+    check(str, scope=scope, mode=mode)
+    check(bool, bottom_eigenvalue=bottom_eigenvalue, trace=trace)
+    check(float, eigenvalue_residual_ratio=eigenvalue_residual_ratio, trace_relative_stderr=trace_relative_stderr)
+    check(int, top_eigenvalues=top_eigenvalues, micro_batch=micro_batch, max_eigenvalue_products=max_eigenvalue_products,
+          max_trace_probes=max_trace_probes, seed=seed)
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed is {seed}; it must be from 0 to 2^64 - 1")
     found = on_copy_of(
-        model, losses, batches, _native.curvature, scope=scope, parameters=list(parameters), top_eigenvalues=top_eigenvalues,
+        model, losses, batches, _native.curvature, scope=scope, parameters=globs(parameters, "parameters"), top_eigenvalues=top_eigenvalues,
         bottom_eigenvalue=bottom_eigenvalue, eigenvalue_residual_ratio=eigenvalue_residual_ratio, trace=trace,
         trace_relative_stderr=trace_relative_stderr, mode=mode, micro_batch=micro_batch,
         max_eigenvalue_products=max_eigenvalue_products, max_trace_probes=max_trace_probes, seed=seed)

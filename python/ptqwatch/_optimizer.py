@@ -2,22 +2,34 @@
 
 import torch
 
+_KINDS = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
+
+
+def unwrap(optimizer):
+    """The optimizer inside wrappers such as accelerate's."""
+    while hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    return optimizer
+
+
+def kind_of(optimizer):
+    """An OptimizerKind's name, or None for a rule that the library does not know. Muon is known by its name alone."""
+    if isinstance(optimizer, torch.optim.Optimizer) and "muon" in type(optimizer).__name__.lower():
+        return "muon"
+    return _KINDS.get(type(optimizer))
+
 
 def view_of(optimizer, tensors):
-    """A dict of OptimizerView's fields, or None for a rule that the library does not know. Muon is known by its name alone.
+    """A dict of OptimizerView's fields, or None without a kind.
 
     `tensors` are the model's, as named_tensors lists them. Parameters are matched by identity. Copies no tensor.
     """
-    while not isinstance(optimizer, torch.optim.Optimizer) or hasattr(optimizer, "optimizer"):
-        if not hasattr(optimizer, "optimizer"):
-            return None
-        optimizer = optimizer.optimizer  # accelerate's, for example
-    kinds = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
-    kind = kinds.get(type(optimizer))
+    optimizer = unwrap(optimizer)
+    kind = kind_of(optimizer)
     if kind is None:
-        if "muon" not in type(optimizer).__name__.lower():
-            return None
-        return named_view("muon", "there is no formula for muon")
+        return None
+    if kind == "muon":
+        return named_view(kind, "there is no formula for muon")
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
     names = {}

@@ -20,8 +20,8 @@ GUARD_ADVICE = ("Put what trains under `if __name__ == '__main__':`, or pass bui
                 "module")
 
 
-class _Pickler(pickle.Pickler):
-    """Leaves out a model's weights."""
+class _WithoutWeights:
+    """A part of a pickler: leaves out a model's weights."""
 
     def __init__(self, file, weights):
         super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
@@ -32,6 +32,18 @@ class _Pickler(pickle.Pickler):
             return None
         kind = "parameter" if isinstance(value, torch.nn.Parameter) else "tensor"
         return kind, self._places[id(value)], tuple(value.shape), str(value.dtype).removeprefix("torch."), value.requires_grad
+
+
+class _Pickler(_WithoutWeights, pickle.Pickler):
+    """By name."""
+
+
+def _pickler_by_value():
+    try:
+        import cloudpickle
+    except ImportError as error:
+        raise ValueError(f"worker['cloudpickle'] = True: {error}; pip install cloudpickle") from error
+    return type("_PicklerByValue", (_WithoutWeights, cloudpickle.CloudPickler), {})
 
 
 class _Unpickler(pickle.Unpickler):
@@ -58,24 +70,26 @@ class _Part(NamedTuple):
 
 def _dumps(name, value, cloudpickle, weights=()):
     shown = f"{name} = {type(value).__name__ if name == 'model' else value!r}"
+    advice = ("Pass build, a function that makes such a model" if name == "model" else
+              "Define it in a module or at the top level of the script, or pass 'module:function'")
+    pickler = _pickler_by_value() if cloudpickle else _Pickler
     file = io.BytesIO()
     try:
-        if cloudpickle:
-            import cloudpickle as by_value
-
-            by_value.dump(value, file)
-        else:
-            _Pickler(file, weights).dump(value)
+        pickler(file, weights).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
-        raise ValueError(
-            f"{shown}: the monitor's process cannot import it: {error}. Define it in a module or at the top level of the script, or "
-            "pass 'module:function'; in a notebook, pass worker={'cloudpickle': True}; or use mode='thread'") from error
+        raise ValueError(f"{shown}: the monitor's process cannot import it: {error}. {advice}; in a notebook, pass "
+                         "worker={'cloudpickle': True}; or use mode='thread'") from error
     data = file.getvalue()
-    if b"__main__" in data and not cloudpickle and not _main_script():
+    if _names_main(data) and not cloudpickle and not _main_script():
         raise ValueError(
             f"{shown} is defined in __main__, which is no file that the monitor's process could import: define it in a module, pass "
             "worker={'cloudpickle': True}, or use mode='thread'")
     return _Part(shown, data)
+
+
+def _names_main(data):
+    # In a process that multiprocessing has spawned, functions of the main script belong to __mp_main__.
+    return b"__main__" in data or b"__mp_main__" in data
 
 
 def _loads(part):
@@ -100,7 +114,7 @@ def pack(model, build, losses, structure, train_step=None, cloudpickle=False):
         parts["build"] = _dumps("build", build, cloudpickle)
     else:
         parts["model"] = _dumps("model", model, cloudpickle, [tensor for _, tensor, _ in named_tensors(model)])
-    return parts, not cloudpickle and any(b"__main__" in part.data for part in parts.values())
+    return parts, not cloudpickle and any(_names_main(part.data) for part in parts.values())
 
 
 def surroundings(needs_main):

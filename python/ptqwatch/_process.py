@@ -7,6 +7,7 @@ watch(), finish() and stop(), which say so.
 
 import atexit
 import contextlib
+import json
 import logging
 import mmap
 import os
@@ -41,6 +42,11 @@ def _named(view):
     return view and {"kind": view["kind"], "unavailable": view["unavailable"]}
 
 
+def _copied(batches):
+    """On the CPU and on their own: a view would be pickled with all of its storage, such as a whole data set."""
+    return [[tensor.detach().to("cpu", copy=True) for tensor in batch] for batch in batches]
+
+
 class ProcessMonitor:
     """Watches one model from a process of its own. watch() makes it. Monitor documents the members.
 
@@ -59,8 +65,11 @@ class ProcessMonitor:
         self._failure = ""
         self._native = None
         self._end = None
+        self._pinned = False
         self._ready = {}
         self._answers = {}
+        self._newest = None
+        self._version = 0
         self._report = None
         self._on_alert = None
         self._alarms = []
@@ -119,7 +128,7 @@ class ProcessMonitor:
         content = pickle.dumps({
             "surroundings": _package.surroundings(needs_main),
             "parts": parts,
-            "batches": [probe, calibration, curvature],
+            "batches": [_copied(batches) for batches in (probe, calibration, curvature)],
             "options": options,
             "named_optimizer": _named(adapter.optimizer()),
             "alarms": self._on_alert is not None,
@@ -144,17 +153,18 @@ class ProcessMonitor:
             self._native.serve({"serve": serve}, own_dir, bool(self._temporary), rank is not None, 5.0)
 
     def _start_worker(self, content):
+        self._newest = _channel.Newest(os.memfd_create("ptqwatch-report", os.MFD_CLOEXEC))
         self._end, worker_end = _channel.pair()
         config = os.memfd_create("ptqwatch-config", os.MFD_CLOEXEC)
         os.truncate(config, len(content))
         with mmap.mmap(config, len(content)) as memory:
             memory[:] = content
-        files = [self._native.file, self._native.wake, worker_end.fileno(), config]
+        files = [self._native.file, self._native.wake, worker_end.fileno(), config, self._newest.file]
         with contextlib.suppress(OSError):
             trainer = os.pidfd_open(os.getpid())
             files.append(trainer)
         self._kept = [worker_end, *map(_Descriptor, files[3:])]  # a restarted worker gets the same ones
-        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path if isinstance(folder, str))  # others are ignored
         environment = {**os.environb, b"OMP_NUM_THREADS": b"1", b"MKL_NUM_THREADS": b"1", b"PYTHONPATH": os.fsencode(path)}
         # -P: the working directory is no place for modules, unless the trainer's path says so.
         arguments = [*_interpreter_flags(), "-P", "-m", "ptqwatch.worker", str(os.getpid())]
@@ -165,8 +175,11 @@ class ProcessMonitor:
         # So that copies from a GPU run at the bus's speed. Without it they are only slower.
         if torch.cuda.is_initialized():
             error = torch.cuda.cudart().cudaHostRegister(self._native.address, self._native.bytes, 0)
-            if int(error) != 0:
+            self._pinned = int(error) == 0
+            if not self._pinned:
                 _log.info("the snapshots' memory is not pinned (CUDA error %d)", int(error))
+                with contextlib.suppress(RuntimeError):  # CUDA keeps the error for the next kernel, which would be the trainer's
+                    torch.ones((), device="cuda")
 
     def _drain(self):
         for message in _channel.receive(self._end):
@@ -175,10 +188,11 @@ class ProcessMonitor:
                 self._failure = message["failure"]
             elif "alarm" in message:
                 self._alarms.append(message["alarm"])
-            elif "report" in message:
-                self._report = message["report"]
             elif "answer" in message:
                 self._answers[message["answer"]] = message
+        newest = self._newest.read(self._version)
+        if newest:
+            self._version, self._report = newest[0], json.loads(newest[1])
 
     def _step_with_alarms(self, *arguments, **names):
         self._native.step(*arguments, **names)
@@ -237,6 +251,7 @@ class ProcessMonitor:
 
     def finish(self, timeout=60.0):
         """Waits without the interpreter's lock. If the worker ends meanwhile, waits for the next one."""
+        timeout = float(timeout)
         if self._inert or self._failure:
             reason = self._failure or "the monitor has stopped"
         else:
@@ -279,7 +294,8 @@ class ProcessMonitor:
         return in_time or not asked
 
     def _unpin(self):
-        if torch.cuda.is_initialized():
+        if self._pinned:
+            self._pinned = False
             torch.cuda.cudart().cudaHostUnregister(self._native.address)
 
     def describe(self):
@@ -290,20 +306,22 @@ class ProcessMonitor:
         return self._ready.get("description", "the monitor's process is not ready\n")
 
     def latest(self):
-        """The newest report that the worker has sent. Never waits."""
+        """Never waits for the worker."""
         self._refresh()
         return self._report
 
     def status(self, timeout=5.0):
         """Asks the worker, for at most `timeout` seconds. `process` has the worker's `process` (0: none), its `restarts` and the
         `end` of the one before; `ignored` steps found no room, because the worker did not read; `lost` snapshots ended with a
-        worker. Without an answer there is no more.
+        worker. Without an answer there is no more, but the `health` if nothing is measured.
         """
+        status = {"health": "inert", "health_reason": self._failure} if self._failure else {}
         if self._native is None:
-            return {"health": "inert", "health_reason": self._failure}
+            return status
         worker = self._native.worker()
         answer = None if self._inert else self._ask("status", time.monotonic() + timeout)
-        status = {} if answer is None else answer["status"]
+        if answer is not None:
+            status = answer["status"]
         return {**status, "process": {**worker, "ignored": self._native.ignored, "lost": self._native.lost}, "server": self.served}
 
     @property

@@ -10,8 +10,9 @@ import numpy
 import torch
 
 from ptqwatch import _native
-from ptqwatch._arrays import Array, like, matrix_of
+from ptqwatch._arrays import Array, check, globs, like, matrix_of
 from ptqwatch._model import Losses, on_copy_of
+from ptqwatch._subject import named_tensors, unwrap
 
 # Accumulated inputs of a layer; made by `gram`.
 #   inputs        d
@@ -138,6 +139,9 @@ def gram(activations: Blocks, *, inputs: int | None = None, threads: int | None 
 
     Cost: tokens * d^2 / 2 multiply-adds; 8 d^2 bytes.
     """
+    threads = _threads(threads)
+    if inputs is not None:
+        check(int, inputs=inputs)
     blocks = [activations] if isinstance(activations, (torch.Tensor, numpy.ndarray)) else activations
     if not isinstance(blocks, collections.abc.Iterable):
         raise TypeError(f"activations is a {type(activations).__name__}; it must be an array, an iterable of arrays or a Gram")
@@ -147,10 +151,19 @@ def gram(activations: Blocks, *, inputs: int | None = None, threads: int | None 
         if sums is None:
             inputs = rows.shape[1]
             sums = _native.GramAccumulator(inputs)
-        sums.add(rows, threads or torch.get_num_threads())
+        sums.add(rows, threads)
     if sums is None:
         raise ValueError("activations is empty")
     return sums.take()
+
+
+def _threads(threads: int | None) -> int:
+    if threads is None:
+        return torch.get_num_threads()
+    check(int, threads=threads)
+    if threads < 1:
+        raise ValueError(f"threads is {threads}; it must be at least 1")
+    return threads
 
 
 def quantize(weight: Array, activations: Blocks | Gram | None = None, *, threads: int | None = None,
@@ -176,12 +189,13 @@ def quantize(weight: Array, activations: Blocks | Gram | None = None, *, threads
       ValueError: a value or a shape that is not allowed, or activations that are missing. Bad data is no error, but named
         in the status of the result.
     """
+    threads = _threads(threads)
     matrix = matrix_of(weight, "weight")
-    if matrix.shape[0] * matrix.shape[1] != weight.shape[0] * weight.shape[1]:
+    if weight.ndim != 2:
         raise ValueError(f"weight has shape {list(weight.shape)}; it must be [outputs, inputs]")
     if activations is not None and not isinstance(activations, Gram):
         activations = gram(activations, inputs=matrix.shape[1], threads=threads)
-    result = _native.quantize(matrix, activations, fields, threads or torch.get_num_threads())
+    result = _native.quantize(matrix, activations, fields, threads)
     return _weight_of(result, isinstance(weight, numpy.ndarray))
 
 
@@ -231,12 +245,16 @@ class ModelQuantization:
     """numbers in `layers`"""
 
     def load_into(self, model: torch.nn.Module) -> None:
-        """Writes the dequantized weights into a model of the same architecture, in place."""
-        parameters = dict(model.named_parameters(remove_duplicate=False))
+        """Writes the dequantized weights into a model of the same architecture, in place. ValueError if a parameter is missing or
+        has another shape: then nothing is written."""
+        parameters = {name: value for name, value, _ in named_tensors(unwrap(model))}
+        for name, layer in self.layers.items():
+            if name not in parameters:
+                raise ValueError(f"the model has no parameter '{name}'")
+            if parameters[name].shape != layer.shape:
+                raise ValueError(f"the model's '{name}' has shape {list(parameters[name].shape)}; it must be {list(layer.shape)}")
         with torch.no_grad():
             for name, layer in self.layers.items():
-                if name not in parameters:
-                    raise ValueError(f"the model has no parameter '{name}'")
                 if layer.weight is not None:
                     parameters[name].copy_(layer.weight)
 
@@ -280,12 +298,18 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
     """
     if isinstance(quantizers, (str, dict)):
         raise TypeError(f"quantizers is {quantizers!r}; it must be a list")
+    if overrides is not None and not isinstance(overrides, collections.abc.Mapping):
+        raise TypeError(f"overrides is {overrides!r}; it must be a dict")
+    check(bool, output_head=output_head)
+    check(str, calibration_mode=calibration_mode)
+    check(int, max_gram_bytes=max_gram_bytes)
+    options = {"overrides": list((overrides or {}).items()), "include": globs(include, "include"), "exclude": globs(exclude, "exclude"),
+               "output_head": output_head, "calibration_mode": calibration_mode, "max_gram_bytes": max_gram_bytes,
+               "threads": _threads(threads)}
     results = []
     for quantizer in quantizers:
         found = on_copy_of(
-            model, losses, batches, _native.quantize_model, quantizer=quantizer, overrides=list((overrides or {}).items()),
-            include=list(include), exclude=list(exclude), output_head=output_head, calibration_mode=calibration_mode,
-            max_gram_bytes=max_gram_bytes, threads=threads or torch.get_num_threads())
+            model, losses, batches, _native.quantize_model, quantizer=quantizer, **options)
         layers = [QuantizedLayer(**layer | {"matrix": _weight_of(layer["matrix"], False)}) for layer in found.pop("layers")]
         results.append(ModelQuantization(layers={layer.name: layer for layer in layers}, **found))
     return results

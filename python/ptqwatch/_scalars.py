@@ -19,7 +19,7 @@ def scalars(report):
     }
     for row in report["quantization"]:
         name = _native.quantizer_name(row["method"], row["bits"], row.get("format"))
-        values[f"error_ratio_{name}"] = row.get("error_ratio")
+        values.setdefault(f"error_ratio_{name}", row.get("error_ratio"))  # as on /metrics, the first of a name
     return {f"ptqwatch/{name}": value for name, value in values.items() if value is not None}
 
 

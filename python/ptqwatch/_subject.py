@@ -8,6 +8,7 @@ import sys
 from typing import NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 
 # Parts of parameter names that wrappers add.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
@@ -56,6 +57,8 @@ def refusal_of(model):
             return f"{kind} '{name}' is a DTensor, which is sharded over ranks; {instead}"
         if hasattr(value, "ds_id"):
             return f"{kind} '{name}' is sharded over ranks (DeepSpeed ZeRO-3); {instead}"
+        if is_lazy(value):
+            return f"{kind} '{name}' has no shape before the model has run: run it on a batch before ptqwatch.watch()"
         if value.is_meta:
             return f"{kind} '{name}' is on the meta device and has no values; {instead}"
         if is_parameter and value.numel() == 0:
@@ -143,7 +146,7 @@ class ModelAdapter:
         self._losses = resolve(self._losses, "losses")
         generators = _OtherGenerators()
         try:
-            replica = copy.deepcopy(self.model) if self._build is None else resolve(self._build, "build")()
+            replica = self._copy() if self._build is None else resolve(self._build, "build")()
         finally:
             generators.restore()
         if not isinstance(replica, torch.nn.Module):
@@ -154,8 +157,15 @@ class ModelAdapter:
                 raise ValueError(f"build returned a model whose '{name}' is on the meta device; it must be on the CPU")
         if replica is self.model:
             raise ValueError("build returned the live model itself; it must make another one")
-        self.replica = _without_compiled_parts(replica).eval()
+        self.replica = _without_wrapped_parts(replica).eval()
         return named_tensors(self.replica)
+
+    def _copy(self):
+        try:
+            return copy.deepcopy(self.model)
+        except Exception as error:
+            raise RuntimeError(f"the model cannot be copied: {type(error).__name__}: {error}. Drop what it keeps of a forward pass, or "
+                               "pass build to watch(): a function that makes such a model") from error
 
     def losses(self, tensors):
         """Losses of the replica: (values, weights, logits, correct, part that was left in training mode)."""
@@ -188,10 +198,12 @@ class ModelAdapter:
             self.replica.eval()
 
 
-def _without_compiled_parts(module):
+def _without_wrapped_parts(module):
     # Compiled code hides products from the capture, and has no second derivative.
     for part in module.modules():
         part._compiled_call_impl = None
+        if "_original_forward" in vars(part):  # accelerate's; the other one has autocast on
+            part.forward = part._original_forward
         for name, child in part._modules.items():
             if child is not None:
                 part._modules[name] = unwrap(child)

@@ -14,6 +14,7 @@ import torch
 
 from ptqwatch import _native
 from ptqwatch._batches import flatten
+from ptqwatch._optimizer import kind_of, unwrap
 from ptqwatch._subject import ModelAdapter
 
 _log = logging.getLogger("ptqwatch")
@@ -53,6 +54,7 @@ class Monitor:
         """Call when training is over. Measures the last step, and waits until all snapshots are measured, at most `timeout`
         seconds. Returns whether they are; if not, the reason goes to the log (logger "ptqwatch"). Ctrl-C ends the wait.
         """
+        timeout = float(timeout)
         cancel = _native.CancelToken()
         reason = []
         stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
@@ -182,10 +184,15 @@ def watch(
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
     batches, structure = flatten(probe, "probe")
-    calibration, _ = flatten(calibration or [], "calibration", structure)
-    curvature_batches, _ = flatten(curvature_batches or [], "curvature_batches", structure)
+    calibration, _ = flatten([] if calibration is None else calibration, "calibration", structure)
+    curvature_batches, _ = flatten([] if curvature_batches is None else curvature_batches, "curvature_batches", structure)
     options = _monitor_options(options, every, run_dir, serve)
+    rule = None if optimizer is None else unwrap(optimizer)
+    if rule is not None and not hasattr(rule, "param_groups"):
+        raise TypeError(f"optimizer is of type {type(rule).__name__}; it must be a torch.optim.Optimizer")
     adapter = ModelAdapter(model, build, losses, structure, optimizer, train_step)
+    if rule is not None and kind_of(rule) is None:
+        _log.warning("reports have no distance to the edge of stability: there is no formula for %s", type(rule).__name__)
     if mode == "process" and not adapter.refusal:
         from ptqwatch._process import ProcessMonitor
 

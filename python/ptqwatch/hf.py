@@ -9,6 +9,7 @@ import os
 import sys
 
 from transformers import TrainerCallback
+from transformers.trainer_callback import CallbackHandler
 
 from ptqwatch._scalars import NewReports
 from ptqwatch._watch import watch
@@ -43,9 +44,8 @@ class PtqwatchCallback(TrainerCallback):
             return
         if self.monitor is not None:
             self.monitor.stop()
-        # The Trainer gives its callbacks neither itself nor its log. The caller has the latter.
-        self._handler = sys._getframe(1).f_locals.get("self")
-        arguments = dict(self._arguments)
+        self._handler = _calling_handler()
+        arguments = {"ranks_from_environment": False, **self._arguments}  # the others have no monitor
         arguments.setdefault("optimizer", optimizer)
         self.monitor = watch(model, run_dir=self._run_dir or os.path.join(args.output_dir, "ptqwatch"), **arguments)
         self._reports = NewReports(self.monitor)
@@ -62,8 +62,8 @@ class PtqwatchCallback(TrainerCallback):
         self._log(args, state, control)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        # The mean since the log before this one, for the next step.
-        self._loss = (logs or {}).get("loss")
+        # The mean since the log before this one, for the next step. Other logs, as an evaluation's, have none.
+        self._loss = (logs or {}).get("loss", self._loss)
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.monitor is None:
@@ -77,5 +77,15 @@ class PtqwatchCallback(TrainerCallback):
         if logs is None:
             return
         state.log_history.append({**logs, "step": state.global_step})
-        if isinstance(self._handler, TrainerCallback):
+        if self._handler is not None:
+            should_log = control.should_log
             self._handler.on_log(args, state, control, logs)
+            control.should_log = should_log  # the Trainer's own log of this step is still to come
+
+
+def _calling_handler():
+    """The caller of the Trainer's callbacks: the Trainer gives them neither itself nor its log. None if there is none."""
+    frame = sys._getframe(2)
+    while frame is not None and not isinstance(frame.f_locals.get("self"), CallbackHandler):
+        frame = frame.f_back
+    return frame and frame.f_locals["self"]

@@ -7,6 +7,8 @@
 
 import os
 
+import torch
+
 try:
     from lightning.pytorch.callbacks import Callback
 except ImportError:
@@ -45,7 +47,7 @@ class PtqwatchCallback(Callback):
             return
         if self.monitor is not None:
             self.monitor.stop()
-        arguments = dict(self._arguments)
+        arguments = {"ranks_from_environment": False, **self._arguments}  # the others have no monitor
         if trainer.optimizers:
             arguments.setdefault("optimizer", trainer.optimizers[0])
         self.monitor = watch(
@@ -63,6 +65,9 @@ class PtqwatchCallback(Callback):
             return
         self._step = trainer.global_step
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if isinstance(loss, torch.Tensor):
+            # Lightning has divided it. Reading one on a GPU would wait for the GPU.
+            loss = float(loss) * trainer.accumulate_grad_batches if loss.device.type == "cpu" else None
         self.monitor.step(self._step, self._rate, None, loss)
         self._log(trainer)
 

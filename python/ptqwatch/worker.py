@@ -1,7 +1,7 @@
 """The process that measures, beside a trainer: python -m ptqwatch.worker TRAINER_PID [WHY_THE_ONE_BEFORE_ENDED].
 
-Started by ptqwatch.watch(), with these descriptors: 3 the shared memory, 4 its wake-up, 5 the channel, 6 the settings, 7 the
-trainer's pidfd. It ends with the trainer, whatever the trainer's end: nothing is finished then.
+Started by ptqwatch.watch(), with these descriptors: 3 the shared memory, 4 its wake-up, 5 the channel, 6 the settings, 7 the newest
+report, 8 the trainer's pidfd. It ends with the trainer, whatever the trainer's end: nothing is finished then.
 """
 
 import collections
@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from ptqwatch import _channel, _native, _package, _process
 from ptqwatch._subject import ModelAdapter
 
-_MEMORY, _WAKE, _CHANNEL, _SETTINGS, _TRAINER = 3, 4, 5, 6, 7
+_MEMORY, _WAKE, _CHANNEL, _SETTINGS, _REPORT, _TRAINER = range(3, 9)
 # How often a new report is looked for.
 _LOOK_SECONDS = 0.1
 
@@ -71,11 +72,13 @@ class _Worker:
         self._sending = threading.Lock()
         self._idle = []
         self._cancel = _native.CancelToken()
+        self._newest = _channel.Newest(_REPORT)
         self._sent = 0
 
     def serve(self):
         while True:
-            _channel.wait(self._channel, _LOOK_SECONDS)
+            if not _channel.wait(self._channel, _LOOK_SECONDS):
+                os._exit(0)  # the trainer's process runs another program (exec)
             for request in _channel.receive(self._channel):
                 # A request that an earlier worker left unread is not for this one.
                 if request["worker"] == os.getpid():
@@ -89,10 +92,10 @@ class _Worker:
         """The newest report, unless the trainer has it, and alarms. If there is no room, the next look tries again."""
         with self._sending:
             sequence = self._native.sequence()
-            newest = self._native.latest() if sequence != self._sent else None
-            if newest is None or _channel.send(self._channel, {"report": json.loads(newest)}):
+            # Sequence numbers begin again with a worker that has no run directory.
+            if sequence != self._sent and self._newest.write(time.monotonic_ns(), self._native.latest()):
                 self._sent = sequence
-            while self._alarms and _channel.send(self._channel, {"alarm": self._alarms[0]}):
+            while self._alarms and _channel.post(self._channel, self._alarms[0]):
                 self._alarms.popleft()
                 self._link.count_alarm()
 
@@ -149,7 +152,9 @@ def main():
         build, losses, structure, train_step = _package.unpack(settings["parts"])
         adapter = ModelAdapter(torch.nn.Module(), build, losses, structure, train_step=train_step,
                                named_optimizer=settings["named_optimizer"])
-        options = settings["options"] | ({"on_alert": alarms.append} if settings["alarms"] else {})
+        options = dict(settings["options"])
+        if settings["alarms"]:
+            options["on_alert"] = lambda report: alarms.append(_channel.encode({"alarm": report}))
         native = _native.Monitor(adapter, *settings["batches"], options, link)
         adapter.created()
         failure, description = native.failure(), native.describe()

@@ -92,7 +92,14 @@ class OptionValue {
                                 ? py::object(object_.attr("__fspath__")())
                                 : py::reinterpret_borrow<py::object>(object_);
     if (!py::isinstance<py::str>(text)) WrongType("a string");
-    field = text.cast<std::string>();
+    try {
+      field = text.cast<std::string>();
+    } catch (const py::cast_error&) {
+      throw py::value_error(StrCat(Is(), ": must be text that UTF-8 can encode"));
+    }
+    if (field.find('\0') != std::string::npos) {
+      throw py::value_error(StrCat(Is(), ": must not have a null character"));
+    }
   }
 
   template <typename Enum>

@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_PYTHON_NATIVE_WORKER_H_
 #define PTQWATCH_PYTHON_NATIVE_WORKER_H_
 
-#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -25,9 +24,7 @@ class NativeWorker {
   void Stop() { link_->Stop(); }
   void Drop() { link_->Drop(); }
   void CountAlarm() { link_->CountAlarm(); }
-  void WaitUntilRead(double seconds) {
-    link_->WaitUntilRead(std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds)));
-  }
+  void WaitUntilRead(double seconds);
   std::unique_ptr<Subject> Subjected(std::unique_ptr<Subject> model) {
     return link_->Subjected(std::move(model));
   }

@@ -274,6 +274,8 @@ void NativeWorker::Run() {
   }
 }
 
+void NativeWorker::WaitUntilRead(double seconds) { link_->WaitUntilRead(FromSeconds(seconds)); }
+
 void BindProcess(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   BindTrainer(module);

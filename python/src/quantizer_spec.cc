@@ -46,9 +46,14 @@ class SpecReader {
 
   void operator()(const char* name, int& value) {
     if (const py::object given = Take(name); given) {
-      if (!PyLong_Check(given.ptr()) || PyBool_Check(given.ptr())) WrongType(name, given, "an int");
+      const auto number = py::reinterpret_steal<py::object>(
+          PyBool_Check(given.ptr()) ? nullptr : PyNumber_Index(given.ptr()));  // NumPy's ints too
+      if (!number) {
+        PyErr_Clear();
+        WrongType(name, given, "an int");
+      }
       int overflow = 0;
-      const int64_t wide = PyLong_AsLongLongAndOverflow(given.ptr(), &overflow);
+      const int64_t wide = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
       if (overflow != 0 || wide < INT32_MIN || wide > INT32_MAX) {
         throw py::value_error(StrCat(name, " is ", Repr(given), "; it is too large"));
       }

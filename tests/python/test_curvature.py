@@ -122,6 +122,12 @@ def test_an_interrupt_in_losses_stays_one():
     ({"top_eigenvalues": 0}, ValueError, "top_eigenvalues.* 0"),
     ({"trace_relative_stderr": -1}, ValueError, "trace_relative_stderr"),
     ({"max_trace_probes": 2}, ValueError, "max_trace_probes"),
+    ({"scope": "named_parameters", "parameters": "2.*"}, TypeError, r"parameters is '2\.\*'; it must be a list of globs"),
+    ({"top_eigenvalues": 1.5}, TypeError, r"^top_eigenvalues is 1\.5; it must be an int$"),
+    ({"trace_relative_stderr": "0.1"}, TypeError, r"^trace_relative_stderr is '0\.1'; it must be a number$"),
+    ({"trace": None}, TypeError, r"^trace is None; it must be True or False$"),
+    ({"mode": None}, TypeError, r"^mode is None; it must be a str$"),
+    ({"seed": -1}, ValueError, r"^seed is -1; it must be from 0"),
     ({"scope": "named_parameters", "parameters": ["nothing"]}, (RuntimeError, ValueError), "nothing"),
 ])
 def test_mistakes_are_named(options, error, message):

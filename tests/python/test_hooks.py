@@ -47,16 +47,16 @@ def trainer_class():
     return transformers.Trainer
 
 
-def run_trainer(trainer_class, folder, callbacks):
+def run_trainer(trainer_class, folder, callbacks, **changed):
     from transformers import TrainingArguments
 
     data = [{"input_ids": ids, "labels": ids} for ids in tiny.draw(80, 0)[0]]
     model = llama()
-    arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=20, per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=1e-3,
-        lr_scheduler_type="linear", warmup_steps=2, logging_steps=4, save_strategy="no", use_cpu=True, report_to=[],
-        disable_tqdm=True, include_num_input_tokens_seen="all", seed=3)
-    trainer = trainer_class(model=model, args=arguments, train_dataset=data, callbacks=callbacks)
+    arguments = TrainingArguments(**{
+        "output_dir": str(folder), "max_steps": 20, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2,
+        "learning_rate": 1e-3, "lr_scheduler_type": "linear", "warmup_steps": 2, "logging_steps": 4, "save_strategy": "no",
+        "use_cpu": True, "report_to": [], "disable_tqdm": True, "include_num_input_tokens_seen": "all", "seed": 3, **changed})
+    trainer = trainer_class(model=model, args=arguments, train_dataset=data, eval_dataset=data[:4], callbacks=callbacks)
     trainer.train()
     return model, trainer
 
@@ -96,6 +96,78 @@ def test_trainer_log_reaches_other_callbacks(trainer_class, tmp_path):
     assert any("ptqwatch/error_ratio_rtn3" in logs for logs in seen)
 
 
+class FakeMonitor:
+    """Has a new report at every step."""
+
+    def __init__(self, model, **arguments):
+        self.model, self.arguments = model, arguments
+        self.steps = []
+        self.stop = lambda: True
+
+    def step(self, step, lr, tokens=None, loss=None):
+        self.steps.append((step, loss))
+
+    def finish(self, timeout):
+        return True
+
+    def latest(self):
+        return {"step": len(self.steps), "verdict": {"state": "healthy"}, "quantization": []}
+
+
+def test_the_log_of_the_trainer_stays_whole(trainer_class, tmp_path, monkeypatch):
+    import transformers
+
+    from ptqwatch import hf
+
+    class Callback(hf.PtqwatchCallback):
+        def on_train_begin(self, *arguments, **names):
+            super().on_train_begin(*arguments, **names)
+
+    class Log(transformers.TrainerCallback):
+        seen = 0
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            self.seen += "ptqwatch/step" in logs
+
+    monkeypatch.setattr(hf, "watch", FakeMonitor)
+    callback, log = Callback(probe=[]), Log()
+    _, trainer = run_trainer(trainer_class, tmp_path, [log, callback], logging_steps=1, eval_strategy="steps", eval_steps=2)
+    losses = {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+    assert list(losses) == list(range(1, 21))
+    assert log.seen >= 20
+    # A step gets the loss that was logged before it, whether the model was evaluated meanwhile or not.
+    assert callback.monitor.steps == [(1, None), *((step + 1, losses[step]) for step in range(1, 20))]
+
+
+def test_the_copy_of_a_model_in_mixed_precision_computes_in_float32(trainer_class, tmp_path):
+    from ptqwatch.hf import PtqwatchCallback
+    from ptqwatch.losses import causal_lm
+
+    ids = tiny.draw(16, 9)[0]
+    callback = PtqwatchCallback(probe=[{"input_ids": ids}], **OPTIONS)
+    model, _ = run_trainer(trainer_class, tmp_path, [callback], bf16=True)
+    assert model._original_forward  # accelerate has replaced it
+    plain = llama()
+    plain.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        loss = causal_lm(plain.eval(), {"input_ids": ids})[0].mean()
+    assert callback.monitor.latest()["probe_loss_nats"] == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_the_first_process_measures_everything_alone(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    from ptqwatch.hf import PtqwatchCallback
+
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    callback = PtqwatchCallback(probe=[{"input_ids": tiny.draw(16, 9)[0]}], run_dir=tmp_path, **{**OPTIONS, "quantizers": "rtn3,rtn4"})
+    callback.on_train_begin(None, types.SimpleNamespace(is_world_process_zero=True), None, model=llama())
+    callback.monitor.step(1, 1e-3)
+    assert callback.monitor.finish()
+    assert [row["status"] for row in callback.monitor.latest()["quantization"]] == ["ok", "ok"]
+    assert callback.monitor.stop() and (tmp_path / "journal.jsonl").exists()
+
+
 class Stub:
     """The parts of Lightning's interface that the callback uses."""
 
@@ -109,6 +181,7 @@ class Stub:
     def __init__(self, folder, model, optimizer):
         self.is_global_zero = True
         self.global_step = 0
+        self.accumulate_grad_batches = 2
         self.default_root_dir = str(folder)
         self.optimizers = [optimizer]
         self.loggers = [self.Logger()]
@@ -121,6 +194,7 @@ def test_lightning_with_a_stub_of_its_trainer(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", package)
     monkeypatch.delitem(sys.modules, "ptqwatch.lightning", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as Lightning's launcher does
     from ptqwatch.lightning import PtqwatchCallback
 
     model = tiny.make_model()
@@ -137,7 +211,7 @@ def test_lightning_with_a_stub_of_its_trainer(tmp_path, monkeypatch):
             optimizer.zero_grad()
             trainer.global_step += 1
             optimizer.param_groups[0]["lr"] *= 0.5
-        callback.on_train_batch_end(trainer, model, {"loss": loss.detach()}, None, batch)
+        callback.on_train_batch_end(trainer, model, {"loss": loss.detach() / 2}, None, batch)
     status = callback.monitor.status()
     assert status["steps_total"] == 10
     assert status["learning_rate"] == 0.5**9

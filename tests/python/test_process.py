@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import pickle
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ import torch
 
 import ptqwatch
 from conftest import page_of
-from ptqwatch import _package, _process
+from ptqwatch import _channel, _package, _process
 
 HERE = pathlib.Path(__file__).resolve().parent
 TRAINER = HERE / "process_trainer.py"
@@ -247,6 +248,62 @@ def test_a_worker_steps_back_and_leaves_ctrl_c_to_its_trainer(trainer, tmp_path)
         assert is_gone(worker)
 
 
+def test_a_worker_ends_if_its_trainer_becomes_another_program(start_script, tmp_path):
+    started = start_script("""
+        import os, sys, process_model, ptqwatch
+        monitor = ptqwatch.watch(process_model.Net(), build="process_model:make_net", losses="process_model:token_losses",
+                                 probe=process_model.batches(1, 1), quantizers="rtn3", on_failure="error")
+        print(monitor.status()["process"]["process"], flush=True)
+        os.execv("/bin/sleep", ["sleep", "60"])
+    """)
+    out = tmp_path / "script0.py.out"
+    eventually(lambda: out.read_text().endswith("\n"))
+    state = pathlib.Path(f"/proc/{int(out.read_text())}/stat")
+    eventually(lambda: state.read_text().split()[2] == "Z")  # nobody waits for it
+    started.kill()
+
+
+def test_messages_of_any_size_arrive_whole():
+    trainer, worker = _channel.pair()
+    large = {"alarm": os.urandom(1 << 20).hex()}
+    for message in ({"ready": 1}, large, {"answer": 2}):
+        assert _channel.send(worker, message)
+    assert _channel.receive(trainer) == [{"ready": 1}, large, {"answer": 2}]
+    assert _channel.receive(trainer) == [] and _channel.wait(trainer, 0)
+    while _channel.send(worker, {"report": os.urandom(1 << 10).hex()}):
+        pass
+    assert not _channel.send(worker, large)
+    worker.close()
+    assert not _channel.wait(trainer, 0)
+    trainer.close()
+
+
+def test_the_newest_report_is_read_once_and_never_in_part():
+    with open(os.memfd_create("test"), "rb") as file:
+        newest = _channel.Newest(file.fileno())
+        assert newest.read(0) is None
+        for version in (1, 2):
+            assert newest.write(version, "x" * (3 - version))
+        assert newest.read(0) == (2, "x") and newest.read(1) == (2, "x") and newest.read(2) is None
+        os.pwrite(file.fileno(), bytes(8), 0)  # being written
+        assert newest.read(1) is None
+
+
+def test_memory_is_unpinned_only_if_it_was_pinned(monkeypatch):
+    for error in (0, 1):
+        calls = []
+        runtime = types.SimpleNamespace(cudaHostRegister=lambda *_: error, cudaHostUnregister=lambda _: calls.append("unregister"))
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+        monkeypatch.setattr(_process.torch, "ones", lambda *_, **__: calls.append("kernel"))
+        monitor = _process.ProcessMonitor.__new__(_process.ProcessMonitor)
+        monitor._native, monitor._pinned = types.SimpleNamespace(address=0, bytes=4096), False
+        monitor._pin()
+        monitor._unpin()
+        monitor._unpin()
+        assert calls == [["unregister"], ["kernel"]][error]
+
+
 def watch(**arguments):
     arguments = {"model": process_model.Net(), "build": "process_model:make_net", "losses": "process_model:token_losses",
                  "probe": process_model.batches(1, 1), "quantizers": "rtn3", **arguments}
@@ -285,6 +342,33 @@ def test_a_script_that_trains_when_it_is_imported_is_told_so(start_script, tmp_p
     assert "ImportError" in error and "script0.py" in error and error.count("if __name__ == '__main__'") == 1
 
 
+def test_what_python_ignores_on_its_path_is_ignored_and_compiled_parts_are_sent(monkeypatch):
+    model = process_model.Net()
+    model.hidden = torch.compile(model.hidden, backend="eager")
+    monkeypatch.setattr(sys, "path", [*sys.path, pathlib.Path("not a str")])
+    monitor = watch(model=model, build=None, every=1)
+    assert monitor.failure == ""
+    monitor.step(1, 0.1)
+    assert monitor.finish(float("inf"))
+    assert monitor.latest()["quantization"][0]["status"] == "ok"
+    assert monitor.stop(20)
+
+
+def test_batches_are_sent_without_the_data_that_they_are_part_of(monkeypatch):
+    data = torch.zeros(1 << 21, dtype=torch.int64)
+    sent = []
+
+    def start(monitor, content):
+        sent.append(len(content))
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(_process.ProcessMonitor, "_start_worker", start)
+    monitor = watch(probe=[(data[:96].view(8, 12), data[96:192].view(8, 12))])
+    assert sent[0] < 1 << 16
+    status = monitor.status()
+    assert (monitor.failure, status["health"], status["health_reason"]) == ("enough", "inert", "enough")
+
+
 def test_ctrl_c_while_the_worker_starts_ends_it(monkeypatch):
     workers = []
 
@@ -316,6 +400,34 @@ def test_what_the_worker_cannot_import_is_named(monkeypatch):
         _package.unpack(parts)
     assert "losses = <function losses at " in str(raised.value)
     assert "No module named 'of_the_trainer_only'" in str(raised.value)
+
+
+def test_functions_of_a_script_are_found_from_a_process_that_multiprocessing_has_spawned(monkeypatch, tmp_path):
+    script = tmp_path / "script.py"
+    script.touch()
+    main = types.ModuleType("__mp_main__")
+    exec("def losses(model, batch): pass\ndef build(): pass", main.__dict__)
+    main.__file__ = str(script)
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, main)
+    parts, needs_main = _package.pack(None, main.build, main.losses, None)
+    assert needs_main
+    assert _package.surroundings(needs_main)["init_main_from_path"] == str(script)
+    main.__file__ = None
+    with pytest.raises(ValueError, match="which is no file that the monitor's process could import"):
+        _package.pack(None, main.build, main.losses, None)
+
+
+def test_functions_by_value_leave_out_the_weights_too(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(ValueError, match="cloudpickle'] = True.*pip install cloudpickle"):
+        _package.pack(None, "tiny:build", "tiny:losses", None, cloudpickle=True)
+    monkeypatch.setitem(sys.modules, "cloudpickle", types.SimpleNamespace(CloudPickler=pickle.Pickler))
+    model = process_model.Net(vocabulary=1 << 14)
+    parts, needs_main = _package.pack(model, None, "tiny:losses", None, cloudpickle=True)
+    assert len(parts["model"].data) < 1 << 14 and not needs_main
+    build, *_ = _package.unpack(parts)
+    assert build().embed.weight.shape == model.embed.weight.shape
 
 
 def test_functions_of_a_notebook_are_refused(monkeypatch):

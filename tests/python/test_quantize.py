@@ -154,6 +154,12 @@ def test_bits_follow_from_format_and_method():
         assert ptqwatch.quantize(weight, **fields).quantizer.startswith(quantizer)
 
 
+def test_fields_may_be_numbers_of_numpy():
+    weight = layer()[0]
+    one = ptqwatch.quantize(weight, method="rtn", bits=numpy.int64(3), group_size=numpy.int32(16))
+    assert torch.equal(one.codes, ptqwatch.quantize(weight, method="rtn", bits=3, group_size=16).codes)
+
+
 def test_bad_data_is_named_in_the_status():
     weight, inputs = layer()
     weight[3, 4] = float("nan")
@@ -167,6 +173,9 @@ def test_bad_data_is_named_in_the_status():
     ((), {"bits": 5}, ValueError, r"bits is 5; it must be 2, 3, 4 or 8"),
     ((), {"bit": 4}, TypeError, r"no field 'bit'; the nearest is 'bits'"),
     ((), {"bits": 4.0}, TypeError, r"bits is 4\.0; it must be an int"),
+    ((), {"threads": "2"}, TypeError, r"threads is '2'; it must be an int"),
+    ((), {"threads": 0}, ValueError, r"threads is 0; it must be at least 1"),
+    ((), {"bits": "4"}, TypeError, r"bits is '4'; it must be an int"),
     ((), {"bits": True}, TypeError, r"bits is True; it must be an int"),
     ((), {"bits": 2**40}, ValueError, r"bits is 1099511627776; it is too large"),
     ((), {"symmetric": 1}, TypeError, r"symmetric is 1; it must be a bool"),
@@ -190,8 +199,11 @@ def test_mistakes_are_named(arguments, fields, error, message):
 @pytest.mark.parametrize("weight, error, message", [
     (torch.zeros(4), ValueError, r"weight has shape \[4\]; it must be \[outputs, inputs\]"),
     (torch.zeros(2, 3, 4), ValueError, r"weight has shape \[2, 3, 4\]; it must be \[outputs, inputs\]"),
+    (torch.zeros(8, 4, 1, 1), ValueError, r"weight has shape \[8, 4, 1, 1\]; it must be \[outputs, inputs\]"),
     (torch.zeros(0, 4), ValueError, r"weight has shape \[0, 4\]; it must be \[outputs, inputs\] and not empty"),
     ([[1.0]], TypeError, r"weight is a list"),
+    (torch.zeros(2, 3, device="meta"), TypeError, r"weight is on the meta device or sparse"),
+    (torch.zeros(2, 3).to_sparse(), TypeError, r"weight is on the meta device or sparse"),
 ])
 def test_a_wrong_weight_is_named(weight, error, message):
     with pytest.raises(error, match=message):

@@ -69,6 +69,19 @@ def test_load_into_writes_the_dequantized_weights():
         fine.load_into(nn.Linear(2, 2))
 
 
+def test_load_into_goes_through_wrappers_and_writes_all_or_nothing():
+    model, data = Net(), batches()
+    (quantized,) = ptqwatch.quantize_model(model, losses, data, ["rtn2"])
+    wrapped = torch.compile(copy.deepcopy(model), backend="eager")
+    quantized.load_into(wrapped)
+    assert torch.equal(wrapped.down.weight, quantized.layers["down.weight"].weight)
+    other = copy.deepcopy(model)
+    other.down = nn.Linear(64, 1, bias=False)
+    with pytest.raises(ValueError, match=r"'down.weight' has shape \[1, 64\]; it must be \[32, 64\]"):
+        quantized.load_into(other)
+    assert torch.equal(other.up.weight, model.up.weight)
+
+
 def test_layers_and_overrides_choose():
     model, data = Net(), batches()
     (chosen,) = ptqwatch.quantize_model(model, losses, data, ["rtn4"], include=["*.weight"], exclude=["up.*"], output_head=True,
@@ -98,6 +111,10 @@ def test_leaves_the_model_and_its_mode_alone():
     (([4],), {}, TypeError, r"a quantizer is 4"),
     (([{"bits": 7}],), {}, ValueError, r"bits is 7"),
     ((["rtn4"],), {"overrides": {"up.*": "rtn9"}}, ValueError, r"9"),
+    ((["rtn4"],), {"overrides": [("up.*", "rtn8")]}, TypeError, r"overrides is \[\('up.*; it must be a dict"),
+    ((["rtn4"],), {"include": "up.*"}, TypeError, r"include is 'up\.\*'; it must be a list of globs"),
+    ((["rtn4"],), {"exclude": None}, TypeError, r"exclude is None; it must be a list of globs"),
+    ((["rtn4"],), {"max_gram_bytes": 1e9}, TypeError, r"max_gram_bytes is 1000000000\.0; it must be an int"),
     ((["rtn4"],), {"include": ["nothing"]}, RuntimeError, r"'up.weight': matches no include pattern"),
     ((["rtn4"],), {"calibration_mode": "twice"}, ValueError, r"twice.*one_shot"),
 ])

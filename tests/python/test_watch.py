@@ -206,6 +206,13 @@ def test_losses_may_have_weights_and_answers():
     ({"mode": "fork"}, ValueError, ["mode = 'fork'"]),
     ({"probe": PROBE[0][0]}, TypeError, ["probe", "Tensor", "list"]),
     ({"probe": [("text", 1)]}, TypeError, ["probe[0][0]", "str"]),
+    ({"probe": [PROBE[0], ()]}, ValueError, ["probe[1] has no tensors"]),
+    ({"probe": [tuple(part[:0] for part in PROBE[0])]}, ValueError, ["probe[0] has no sequences"]),
+    ({"probe": [(PROBE[0][0].to_sparse(), PROBE[0][1])]}, TypeError, ["probe[0][0]", "sparse", "dense"]),
+    ({"run_dir": "run\udcff"}, ValueError, ["run_dir = 'run\\udcff'", "UTF-8"]),
+    ({"run_dir": "run\0"}, ValueError, ["run_dir = 'run\\x00'", "null"]),
+    ({"calibration": PROBE[0][0]}, TypeError, ["calibration", "Tensor", "list"]),
+    ({"optimizer": "adamw"}, TypeError, ["optimizer is of type str"]),
     ({"calibration": [{"x": PROBE[0][0]}]}, TypeError, ["calibration[0]", "a dict of x"]),
     ({"losses": "nothing"}, RuntimeError, ["losses = 'nothing'"]),
     ({"losses": "tiny:nothing"}, RuntimeError, ["losses = 'tiny:nothing'"]),
@@ -326,6 +333,32 @@ def test_sharded_and_empty_parameters_are_refused():
         monitor = watch(model, on_failure="inert")
         monitor.step(1, 1e-3)
         assert word in monitor.failure and "ptqwatch trajectory --follow" in monitor.failure
+
+
+def test_parameters_without_a_shape_are_refused():
+    lazy = tiny.make_model()
+    lazy.head = torch.nn.LazyLinear(tiny.VOCABULARY)
+    assert "'head.weight' has no shape before the model has run" in watch(lazy, on_failure="inert").failure
+
+
+def test_an_optimizer_that_is_not_known_is_logged(caplog):
+    model = tiny.make_model()
+    watch(model, optimizer=torch.optim.RMSprop(model.parameters())).stop()
+    assert "no formula for RMSprop" in caplog.text
+
+
+def test_a_model_that_cannot_be_copied_needs_build():
+    model = tiny.make_model()
+    model.newest = model.up(torch.zeros(1, 32))
+    assert "pass build to watch()" in watch(model, on_failure="inert").failure
+    assert watch(model, build=tiny.make_model).stop()
+
+
+def test_a_time_that_is_no_number_is_named():
+    monitor = watch(tiny.make_model())
+    with pytest.raises(TypeError, match="NoneType"):
+        monitor.finish(None)
+    assert monitor.stop()
 
 
 def test_a_dtensor_is_refused(start_script):
