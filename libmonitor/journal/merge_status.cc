@@ -37,6 +37,31 @@ RankStatus StatusOf(const RankView& view) {
           .reports_total = monitor.reports_total};
 }
 
+// Why the reports of a rank are not merged with those of the lowest rank; empty if they are.
+std::string Mismatch(const RankView& view, const RankView& lowest) {
+  const RunInfo& own = view.status->run;
+  const RunInfo& run = lowest.status->run;
+  if (own.run_id != run.run_id) {
+    // A directory may be left over from another run.
+    if (!Runs(view) || !Runs(lowest)) return "";
+    return StrCat("it is of run ", own.run_id, ", and rank ", lowest.rank, " of ", run.run_id);
+  }
+  if (own.attempt != run.attempt || own.fingerprint.empty() || run.fingerprint.empty() ||
+      own.fingerprint == run.fingerprint) {
+    return "";
+  }
+  return StrCat("its model, batches, quantizers, options or seed are not those of rank ",
+                lowest.rank, " (fingerprint ", own.fingerprint, ", not ", run.fingerprint, ")");
+}
+
+void AddMismatch(const RankView& view, const RankView& lowest, RankStatus& status) {
+  const std::string mismatch = Mismatch(view, lowest);
+  if (mismatch.empty()) return;
+  if (!HasEnded(status.health)) status.health = Health::kDegraded;
+  status.health_reason +=
+      StrCat(status.health_reason.empty() ? "" : "; ", mismatch, ": what it measures is left out");
+}
+
 void AddDrops(const std::vector<DroppedReports>& more, std::vector<DroppedReports>& drops) {
   for (const DroppedReports& drop : more) {
     const auto same = std::find_if(drops.begin(), drops.end(), [&](const DroppedReports& known) {
@@ -131,15 +156,15 @@ void SetHealth(const std::vector<RankView>& views, MonitorStatus& status) {
 
 RunStatus MergeStatus(const std::vector<RankView>& ranks) {
   RunStatus merged;
+  const auto lowest = std::find_if(ranks.begin(), ranks.end(),
+                                   [](const RankView& view) { return view.status.has_value(); });
   auto base = std::find_if(ranks.begin(), ranks.end(), Runs);
-  if (base == ranks.end()) {
-    base = std::find_if(ranks.begin(), ranks.end(),
-                        [](const RankView& view) { return view.status.has_value(); });
-  }
+  if (base == ranks.end()) base = lowest;
   if (base != ranks.end()) merged = *base->status;
   for (const RankView& view : ranks) {
-    merged.monitor.ranks.push_back(StatusOf(view));
+    RankStatus& rank = merged.monitor.ranks.emplace_back(StatusOf(view));
     if (!view.status) continue;
+    AddMismatch(view, *lowest, rank);
     merged.run.attempt = std::max(merged.run.attempt, view.status->run.attempt);
     merged.time_unix_seconds = std::max(merged.time_unix_seconds, view.status->time_unix_seconds);
     if (&view != &*base) Add(view.status->monitor, merged.monitor);

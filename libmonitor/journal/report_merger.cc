@@ -47,6 +47,7 @@ void ReportMerger::Add(int64_t number, Report report) {
   place.attempt = report.attempt;
   place.step = report.step;
   rank.newest_attempt = std::max(rank.newest_attempt, report.attempt);
+  rank.fingerprints.try_emplace(report.attempt, report.fingerprint);
   report.rank = number;
   rank.next.push_back({place, std::move(report)});
 }
@@ -121,8 +122,19 @@ bool ReportMerger::IsLate(const Place& place) {
   return false;
 }
 
+// Whether the lowest rank measures something else in the same attempt.
+bool ReportMerger::IsForeign(const Part& part) const {
+  const auto& fingerprints = ranks_.begin()->second.fingerprints;
+  const auto lowest = fingerprints.find(part.place.attempt);
+  return lowest != fingerprints.end() && lowest->second != part.report.fingerprint;
+}
+
 ReportMerger::Step ReportMerger::Take() {
   const auto first = First();
+  if (IsForeign(first->second.next.front())) {
+    ranks_.at(first->first).next.pop_front();
+    return {};
+  }
   Place place = first->second.next.front().place;
   std::vector<int64_t> members;
   for (const auto& [number, rank] : ranks_) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,9 @@ namespace ptqwatch::internal {
 /// Steps come in the order of (attempt, rollbacks within it, step). Reports of one step belong
 /// together if they agree in these, or if their parameters are equal: training that is redone from
 /// a checkpoint, or a rank that counts its attempts differently, is thus not taken for another
-/// replica. Only the parts with the parameters of most ranks are merged.
+/// replica. Only the parts with the parameters of most ranks are merged. Reports with another
+/// fingerprint than the lowest rank has in the same attempt are left out: alternating, they would
+/// cut the series at every step.
 class ReportMerger {
  public:
   /// The step that comes next, and the ranks of its attempt that have no next report.
@@ -70,7 +73,8 @@ class ReportMerger {
     Report report;
   };
   struct Rank {
-    Place newest;  // of the newest report
+    Place newest;                             // of the newest report
+    std::map<int, std::string> fingerprints;  // by attempt
     int newest_attempt = 0;
     std::deque<Part> next;
   };
@@ -79,6 +83,7 @@ class ReportMerger {
 
   Ranks::const_iterator First() const;
   bool Joins(const Rank& rank, const Rank& first) const;
+  bool IsForeign(const Part& part) const;
   std::optional<Event> Compare(const std::vector<int64_t>& numbers);
   bool IsLate(const Place& place);
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +17,9 @@
 
 namespace ptqwatch::internal {
 namespace {
+
+// Elements of all parts that are in memory at a time, besides the mean.
+constexpr int64_t kElementsTogether = int64_t{1} << 22;
 
 using ReadPartTensor = absl::FunctionRef<absl::StatusOr<at::Tensor>(const WeightReader&)>;
 
@@ -58,7 +64,24 @@ absl::StatusOr<std::vector<int64_t>> AverageReader::Shape(std::string_view name)
 }
 
 absl::StatusOr<at::Tensor> AverageReader::Read(std::string_view name) const {
-  return MeanOfParts(parts_, [&](const WeightReader& reader) { return reader.Read(name); });
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> shape, Shape(name));
+  if (shape.empty()) {
+    return MeanOfParts(parts_, [&](const WeightReader& reader) { return reader.Read(name); });
+  }
+  return Guard([&]() -> absl::StatusOr<at::Tensor> {
+    at::NoGradGuard no_grad;
+    const at::Tensor mean = at::empty(shape, at::kFloat);
+    const int64_t width = std::max<int64_t>(1, mean.numel() / std::max<int64_t>(1, shape[0]));
+    const int64_t step = std::max<int64_t>(1, kElementsTogether / std::ssize(parts_) / width);
+    std::vector<int64_t> rows;
+    for (int64_t first = 0; first < shape[0]; first += step) {
+      rows.resize(static_cast<size_t>(std::min(step, shape[0] - first)));
+      std::iota(rows.begin(), rows.end(), first);
+      PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor piece, ReadRows(name, rows));
+      mean.narrow(0, first, std::ssize(rows)).copy_(piece);
+    }
+    return mean;
+  });
 }
 
 absl::StatusOr<at::Tensor> AverageReader::ReadRows(std::string_view name,

@@ -35,8 +35,14 @@ absl::Status AddFound(const std::string& folder, const std::string& name, bool g
     list.left_out.push_back(StrCat(name, " is left out: ", complete));
     return absl::OkStatus();
   }
-  PTQWATCH_ASSIGN_OR_RETURN(Checkpoint checkpoint, DescribeCheckpoint(folder, name));
-  list.checkpoints.push_back(std::move(checkpoint));
+  absl::StatusOr<Checkpoint> checkpoint = DescribeCheckpoint(folder, name);
+  if (checkpoint.ok()) {
+    list.checkpoints.push_back(*std::move(checkpoint));
+    return absl::OkStatus();
+  }
+  if (!growing) return checkpoint.status();
+  // The trainer may be writing its trainer_state.json, or removing the folder.
+  list.left_out.push_back(StrCat(name, " is left out: ", checkpoint.status()));
   return absl::OkStatus();
 }
 

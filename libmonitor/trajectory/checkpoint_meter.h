@@ -39,6 +39,7 @@ struct MeterProgress {
 class CheckpointMeter {
  public:
   virtual ~CheckpointMeter() = default;
+  /// Reads config.json and the headers of the files: an error if one is missing or damaged.
   virtual absl::StatusOr<ModelFacts> Facts(const std::string& folder) = 0;
   virtual absl::StatusOr<MeterCost> Cost(const std::string& folder) = 0;
   /// The measurements of the checkpoint in a folder or, with several, of their mean. Fills in

@@ -1,6 +1,7 @@
 #include "trajectory/follow_trajectory.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/types/span.h"
 #include "base/status_macros.h"
@@ -11,6 +12,14 @@ namespace ptqwatch::internal {
 
 absl::StatusOr<std::vector<Checkpoint>> CheckpointWatch::Poll() {
   PTQWATCH_ASSIGN_OR_RETURN(CheckpointList list, ListCheckpoints(folders_, /*growing=*/true));
+  std::map<std::string, int> left_out;
+  for (const std::string& line : list.left_out) {
+    const auto before = left_out_.find(line);
+    const int looks = before == left_out_.end() ? 1 : before->second + 1;
+    left_out[line] = looks;
+    if (looks == kLooksUntilTold && notice_) notice_(line);
+  }
+  left_out_ = std::move(left_out);
   std::map<std::string, std::string> states;
   std::vector<Checkpoint> settled;
   for (Checkpoint& checkpoint : list.checkpoints) {
@@ -40,6 +49,11 @@ absl::Status FollowTrajectory(CheckpointWatch& watch, std::optional<int64_t> unt
                               CheckpointMeter& meter, TrajectoryRun& run,
                               const TrajectoryListener& listener, const ExecutionContext& context) {
   options.skip_removed = true;
+  std::set<std::string> told;  // a damaged checkpoint is tried again at each look
+  TrajectoryListener once = listener;
+  once.notice = [&](std::string_view text) {
+    if (told.emplace(text).second && listener.notice) listener.notice(text);
+  };
   const auto reached = [&] {
     return until && std::any_of(run.reports().begin(), run.reports().end(),
                                 [&](const AnalyzedReport& analyzed) {
@@ -48,8 +62,7 @@ absl::Status FollowTrajectory(CheckpointWatch& watch, std::optional<int64_t> unt
   };
   while (!reached()) {
     PTQWATCH_ASSIGN_OR_RETURN(const std::vector<Checkpoint> settled, watch.Poll());
-    PTQWATCH_RETURN_IF_ERROR(
-        MeasureTrajectory(settled, facts, options, meter, run, listener, context));
+    PTQWATCH_RETURN_IF_ERROR(MeasureTrajectory(settled, facts, options, meter, run, once, context));
     if (reached()) break;
     context.clock->SleepFor(kFollowInterval, context.cancel.flag());
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());

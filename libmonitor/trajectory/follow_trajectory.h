@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,15 +22,22 @@ namespace ptqwatch::internal {
 /// Looks for checkpoints in folders that a trainer is filling.
 class CheckpointWatch {
  public:
-  /// `folders` as ListCheckpoints takes them.
-  explicit CheckpointWatch(std::vector<std::string> folders) : folders_(std::move(folders)) {}
+  /// `folders` as ListCheckpoints takes them. `notice` gets a line for each entry that Poll has
+  /// left out for one reason kLooksUntilTold times in a row: no trainer takes so long to write it.
+  explicit CheckpointWatch(std::vector<std::string> folders,
+                           std::function<void(std::string_view)> notice = nullptr)
+      : folders_(std::move(folders)), notice_(std::move(notice)) {}
 
   /// Lists the complete checkpoints, sorted by branch and step, of whose files none has changed
   /// since the previous call. Errors are those of ListCheckpoints.
   absl::StatusOr<std::vector<Checkpoint>> Poll();
 
+  static constexpr int kLooksUntilTold = 60;  ///< five minutes
+
  private:
   const std::vector<std::string> folders_;
+  const std::function<void(std::string_view)> notice_;
+  std::map<std::string, int> left_out_;        // how often in a row, by line
   std::map<std::string, std::string> states_;  // of each checkpoint's folder, at the last call
 };
 

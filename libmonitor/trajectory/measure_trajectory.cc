@@ -68,6 +68,27 @@ bool IsComplete(const Checkpoint& checkpoint) {
   });
 }
 
+// Checks the models of all units. With `skip_removed`, drops units that are removed meanwhile, or
+// whose files are not written to their end, such as a copy over a network that has stalled.
+absl::Status CheckUnits(std::vector<TrajectoryUnit>& units, const ModelFacts& facts,
+                        bool skip_removed, CheckpointMeter& meter,
+                        const TrajectoryListener& listener) {
+  while (true) {
+    std::vector<Checkpoint> checkpoints;
+    for (const TrajectoryUnit& unit : units) checkpoints.push_back(unit.checkpoint);
+    absl::Status same = CheckSameModel(checkpoints, facts, meter);
+    if (same.ok() || !skip_removed) return same;
+    const size_t dropped = std::erase_if(units, [&](const TrajectoryUnit& unit) {
+      if (!IsComplete(unit.checkpoint)) return true;
+      const absl::Status opened = meter.Facts(unit.checkpoint.path).status();
+      if (!absl::IsDataLoss(opened)) return false;
+      Tell(listener, StrCat(PlaceOf(unit.checkpoint), " is left out for now: ", opened));
+      return true;
+    });
+    if (dropped == 0) return same;
+  }
+}
+
 }  // namespace
 
 absl::Status CheckSameModel(absl::Span<const Checkpoint> checkpoints, const ModelFacts& facts,
@@ -101,9 +122,7 @@ absl::Status MeasureTrajectory(absl::Span<const Checkpoint> checkpoints, const M
     if (part != parts.end()) unlink(part->second.path.c_str());
     return true;
   });
-  std::vector<Checkpoint> left;
-  for (const TrajectoryUnit& unit : units) left.push_back(unit.checkpoint);
-  PTQWATCH_RETURN_IF_ERROR(CheckSameModel(left, facts, meter));
+  PTQWATCH_RETURN_IF_ERROR(CheckUnits(units, facts, options.skip_removed, meter, listener));
 
   const auto progress = [&](const MeterProgress& now) {
     run.Alive();
@@ -127,7 +146,7 @@ absl::Status MeasureTrajectory(absl::Span<const Checkpoint> checkpoints, const M
     if (!report.ok()) {
       run.Idle();
       const bool removed = options.skip_removed && !absl::IsCancelled(report.status()) &&
-                           !IsComplete(unit.checkpoint);
+                           (absl::IsDataLoss(report.status()) || !IsComplete(unit.checkpoint));
       if (!removed) return report.status();
       Tell(listener, StrCat(PlaceOf(unit.checkpoint), " is left out: ", report.status()));
       continue;

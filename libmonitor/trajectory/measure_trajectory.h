@@ -31,9 +31,10 @@ struct TrajectoryListener {
 
 struct TrajectoryOptions {
   LrSchedules schedules = {};
-  int64_t average = 0;        ///< checkpoints of a mean; 0: none
-  bool only_merge = false;    ///< takes reports from parts, and measures nothing
-  bool skip_removed = false;  ///< goes on if a checkpoint is removed while it is measured
+  int64_t average = 0;      ///< checkpoints of a mean; 0: none
+  bool only_merge = false;  ///< takes reports from parts, and measures nothing
+  /// Goes on if a checkpoint is removed while it is measured, or has a damaged file.
+  bool skip_removed = false;
 };
 
 /// Measures those of `checkpoints`, sorted by branch and step, that the journal does not have, in

@@ -27,10 +27,10 @@ absl::StatusOr<TokenSequences> ReadTokenFile(const std::string& path,
                                              const TokenFileOptions& options) {
   PTQWATCH_ASSIGN_OR_RETURN(const TokenSource source, OpenTokenSource(path, options.raw_bytes));
   const int64_t length = options.length;
-  if (source.count < length + 1) {
-    return absl::InvalidArgumentError(StrCat(Quoted(path), " has ", source.count,
-                                             " tokens; a sequence of ", length,
-                                             " predictions (--length) needs ", length + 1));
+  if (source.count <= length) {
+    return absl::InvalidArgumentError(
+        StrCat(Quoted(path), " has ", source.count, " tokens; a sequence of ", length,
+               " predictions (--length) needs ", static_cast<uint64_t>(length) + 1));
   }
   const int64_t all = (source.count - 1) / length;
   const int64_t wanted = options.sequences == 0 ? all : options.sequences;

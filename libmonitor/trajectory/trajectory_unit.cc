@@ -17,8 +17,13 @@ namespace {
 
 constexpr size_t kFewestAveraged = 2;
 
-ProbeStatus StatusOf(const absl::Status& status) {
-  return absl::IsDataLoss(status) ? ProbeStatus::kNonFinite : ProbeStatus::kFailed;
+// Whether weights or losses are not finite. Damaged files are DataLoss too, but no finding about a
+// model.
+bool IsNonFinite(const absl::Status& status, absl::Span<const std::string> folders,
+                 CheckpointMeter& meter) {
+  return absl::IsDataLoss(status) &&
+         std::all_of(folders.begin(), folders.end(),
+                     [&](const std::string& folder) { return meter.Facts(folder).ok(); });
 }
 
 // nullopt if fewer than two checkpoints of the window are left.
@@ -41,7 +46,8 @@ absl::StatusOr<std::optional<AveragingReport>> MeasureWindow(
       meter.Measure(folders, /*losses_alone=*/true, progress, context);
   if (absl::IsCancelled(measured.status())) return measured.status();
   if (!measured.ok()) {
-    report.status = StatusOf(measured.status());
+    report.status = IsNonFinite(measured.status(), folders, meter) ? ProbeStatus::kNonFinite
+                                                                   : ProbeStatus::kFailed;
     report.status_detail = StrCat(measured.status());
     return report;
   }
@@ -95,7 +101,7 @@ absl::StatusOr<Report> MeasureUnit(const TrajectoryUnit& unit, int64_t average,
       checkpoint.soup.empty() ? std::vector{checkpoint.path} : checkpoint.soup;
   absl::StatusOr<Report> measured =
       meter.Measure(folders, /*losses_alone=*/false, progress, context);
-  if (absl::IsDataLoss(measured.status())) {
+  if (IsNonFinite(measured.status(), folders, meter)) {
     Report report;
     report.probe_status = ProbeStatus::kNonFinite;
     report.probe_status_detail = StrCat(measured.status());

@@ -131,8 +131,10 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
       trajectory.facts,
       trajectory.meter->Facts(first.soup.empty() ? first.path : first.soup.front()));
   PTQWATCH_RETURN_IF_ERROR(CheckData(flags, trajectory.facts, probe, calibration));
-  PTQWATCH_RETURN_IF_ERROR(
-      internal::CheckSameModel(trajectory.checkpoints, trajectory.facts, *trajectory.meter));
+  if (!flags.follow) {  // else each is checked before its turn
+    PTQWATCH_RETURN_IF_ERROR(
+        internal::CheckSameModel(trajectory.checkpoints, trajectory.facts, *trajectory.meter));
+  }
   PTQWATCH_ASSIGN_OR_RETURN(const std::string tasks, AddTasks(flags, trajectory));
   trajectory.settings =
       internal::MakeSettings(trajectory.facts.architecture, probe, calibration, tasks,
@@ -267,7 +269,8 @@ int Run(const Flags& flags) {
   context.seeds = SeedSource(flags.seed);
   const StopOnSignal stop(context.cancel);  // before LibTorch's threads
   at::set_num_threads(flags.threads);
-  internal::CheckpointWatch watch(flags.checkpoints);
+  internal::CheckpointWatch watch(flags.checkpoints,
+                                  [](std::string_view text) { Warn(internal::Printable(text)); });
   absl::StatusOr<Trajectory> trajectory = Prepare(flags, watch, context);
   if (!trajectory.ok()) {
     if (stop.received()) return ExitCode(trajectory.status(), stop, flags.follow);

@@ -92,6 +92,46 @@ TEST(MergeStatus, IsOverOnceAllRanksAre) {
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kStarting);
 }
 
+// ReportMerger leaves the reports of such ranks out, which nothing else would say.
+TEST(MergeStatus, NamesTheRanksThatMeasureSomethingElse) {
+  std::vector<RankView> views = Views(4);
+  for (RankView& view : views) view.status->run.fingerprint = "f0";
+  EXPECT_EQ(MergeStatus(views).monitor.health, Health::kOk);
+  views[1].status->run.fingerprint = "f1";
+  views[2].status->run.fingerprint = "f2";
+  views[2].status->monitor.health = Health::kDegraded;
+  views[2].status->monitor.health_reason = "short of memory";
+  views[3].status->run.fingerprint = "";  // it is inert, or starting
+  MonitorStatus monitor = MergeStatus(views).monitor;
+  EXPECT_EQ(monitor.health, Health::kDegraded);
+  EXPECT_EQ(monitor.ranks[1].health, Health::kDegraded);
+  EXPECT_THAT(monitor.health_reason,
+              AllOf(HasSubstr("rank 1: its model, batches, quantizers, options or seed are not "
+                              "those of rank 0 (fingerprint f1, not f0)"),
+                    HasSubstr("rank 2: short of memory; its model"),
+                    HasSubstr(": what it measures is left out"), Not(HasSubstr("rank 3"))));
+  views[1].status->run.run_id = "other";
+  EXPECT_THAT(MergeStatus(views).monitor.ranks[1].health_reason,
+              HasSubstr("it is of run other, and rank 0 of run: what it measures is left out"));
+  views[1].status->monitor.health = Health::kStopped;  // it is left over
+  EXPECT_EQ(MergeStatus(views).monitor.ranks[1].health_reason, "");
+  views[1].status->run.run_id = "run";
+  views[1].status->monitor.health = Health::kOk;
+  // Rank 0 has not come as far as the others: they are of a newer attempt.
+  for (RankView& view : views) ++view.status->run.attempt;
+  views[0].status->run.attempt = 1;
+  EXPECT_EQ(MergeStatus(views).monitor.ranks[1].health, Health::kOk);
+  // After the end the reason is still there.
+  for (RankView& view : views) {
+    view.status->run.attempt = 1;
+    view.status->monitor.health = Health::kStopped;
+  }
+  monitor = MergeStatus(views).monitor;
+  EXPECT_EQ(monitor.health, Health::kStopped);
+  EXPECT_EQ(monitor.ranks[1].health, Health::kStopped);
+  EXPECT_THAT(monitor.ranks[1].health_reason, HasSubstr("fingerprint f1"));
+}
+
 TEST(MergeStatus, KnowsNothingWithoutAStatusFile) {
   std::vector<RankView> views = {{.rank = 0, .status = {}, .snapshot_step = 100}};
   const RunStatus merged = MergeStatus(views);

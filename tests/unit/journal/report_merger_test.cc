@@ -23,6 +23,7 @@ struct Line {
   int attempt = 1;
   std::string bits = "x";  // of the parameters
   bool rolled_back = false;
+  std::string fingerprint = "";
 };
 
 // Each rank measures the quantizer of its number.
@@ -33,6 +34,7 @@ Report ReportOf(int64_t rank, const Line& line) {
   report.rank = rank;
   report.ranks = line.ranks;
   report.step = line.step;
+  report.fingerprint = line.fingerprint;
   report.rolled_back = line.rolled_back;
   report.snapshot_digest = std::to_string(line.step) + line.bits;
   report.parameter_digests = {{"a", "same"}, {"b", line.bits}};
@@ -142,6 +144,21 @@ TEST_F(ReportMergerTest, ReadAnewItHasWhatCameLate) {
   for (const int64_t step : {100, 150, 200}) Append(2, {.step = step});
   Merge();
   EXPECT_THAT(Steps(), ElementsAre(100, 150, 200));
+  EXPECT_THAT(Measured(), ElementsAre(0, 1, 2, 3));
+}
+
+// Whichever steps it measures: the series must not change its fingerprint to and fro.
+TEST_F(ReportMergerTest, LeavesOutARankThatMeasuresSomethingElse) {
+  for (const int64_t step : {100, 200, 300}) {
+    for (const int64_t rank : {0, 1, 2}) Append(rank, {.step = step, .fingerprint = "a"});
+  }
+  for (const int64_t step : {50, 100, 150, 200, 250, 300, 350}) {
+    Append(3, {.step = step, .fingerprint = "b"});
+  }
+  AppendAll(4, {.step = 400, .attempt = 2, .fingerprint = "b"});  // it was right
+  Merge();
+  EXPECT_THAT(Steps(), ElementsAre(100, 200, 300, 400));
+  EXPECT_EQ(merged_[2].quantization[3].status, ProbeStatus::kOtherRank);
   EXPECT_THAT(Measured(), ElementsAre(0, 1, 2, 3));
 }
 

@@ -14,9 +14,11 @@
 namespace ptqwatch::internal {
 namespace follow_trajectory_test {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::FakeMeter;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::MakeCheckpoint;
 using testing::SettingsOf;
 using testing::TempDir;
@@ -53,14 +55,15 @@ class Followed : public ::testing::Test {
   absl::Status Follow(std::optional<int64_t> until, std::function<void(int)> trainer) {
     TrainerClock clock(std::move(trainer));
     context_.clock = &clock;
-    CheckpointWatch watch({dir_.File("out")});
+    const auto note = [&](std::string_view text) { notices_.emplace_back(text); };
+    CheckpointWatch watch({dir_.File("out")}, note);
     const auto found = WaitForCheckpoints(watch, context_);
     if (!found.ok()) return found.status();
     const auto facts = meter_.Facts(found->front().path);
     const auto run = TrajectoryRun::Open(run_dir(), SettingsOf(), *facts, Clock::Real());
     if (!run.ok()) return run.status();
     TrajectoryListener listener;
-    listener.notice = [&](std::string_view text) { notices_.emplace_back(text); };
+    listener.notice = note;
     return FollowTrajectory(watch, until, *facts, {}, meter_, **run, listener, context_);
   }
 
@@ -139,6 +142,77 @@ TEST_F(Followed, GoesOnWithoutCheckpointsThatWereRemoved) {
   // The rates of removed checkpoints are those of their reports.
   const auto reports = OpenRunDirectory(run_dir())->Reports();
   EXPECT_EQ(reports->back().report.lr_phase, LrPhase::kStable);
+}
+
+TEST_F(Followed, GoesOnIfACheckpointIsRemovedBeforeItIsOpened) {
+  Save(100);
+  Save(200);
+  int opened = 0;
+  meter_.opening = [&](const std::string& folder) -> absl::Status {
+    if (folder != Folder(200) || ++opened > 1) return absl::OkStatus();
+    std::filesystem::remove_all(folder);
+    return absl::NotFoundError(StrCat("cannot open '", folder, "/config.json'"));
+  };
+  const absl::Status status = Follow(300, [&](int look) {
+    ASSERT_LT(look, 20);
+    if (look == 4) Save(300);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(100, 300));
+}
+
+TEST_F(Followed, TriesAgainIfAFileIsNotWrittenToItsEnd) {
+  Save(100);
+  Save(200);
+  bool whole = false;
+  meter_.opening = [&](const std::string& folder) {
+    return folder == Folder(200) && !whole ? absl::DataLossError("model.safetensors is damaged")
+                                           : absl::OkStatus();
+  };
+  const absl::Status status = Follow(300, [&](int look) {
+    ASSERT_LT(look, 20);
+    whole = look >= 8;
+    // Cut once more, while it is measured.
+    meter_.during = [&, look](const std::string& folder) {
+      whole = folder != Folder(200) || look > 8;
+      return whole ? absl::OkStatus() : absl::DataLossError("model.safetensors was truncated");
+    };
+    if (look == 10) Save(300);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(100, 200, 300));
+  EXPECT_THAT(notices_, ElementsAre("step 200 is left out for now: model.safetensors is damaged",
+                                    AllOf(HasSubstr("step 200"), HasSubstr("was truncated"))));
+}
+
+// A trainer writes the file in place.
+TEST_F(Followed, WaitsWhileTheTrainersStateIsWritten) {
+  Save(100);
+  const absl::Status status = Follow(200, [&](int look) {
+    ASSERT_LT(look, 20);
+    if (look == 3) {
+      MakeCheckpoint(Folder(200), 1, 1);
+      WriteFile(Folder(200) + "/trainer_state.json", "{\"global_step\": 200, \"log_hi");
+    }
+    if (look == 6) WriteTrainerState(Folder(200), 200, 1e-3);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(100, 200));
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+TEST_F(Followed, SaysWhichFolderStaysIncomplete) {
+  Save(100);
+  MakeCheckpoint(Folder(200), 1, 1);
+  const absl::Status status = Follow(300, [&](int look) {
+    ASSERT_LT(look, 100);
+    EXPECT_TRUE(look > 58 || notices_.empty());
+    if (look == 80) Save(300);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(100, 300));
+  EXPECT_THAT(notices_, ElementsAre(AllOf(HasSubstr("checkpoint-200 is left out"),
+                                          HasSubstr("has no trainer_state.json"))));
 }
 
 TEST_F(Followed, DoesNotMeasureAgainAfterARestart) {

@@ -209,6 +209,48 @@ TEST_F(Trajectory, SaysWhichCheckpointIsNotFinite) {
   EXPECT_THAT(Steps(), ElementsAre(10, 20));
 }
 
+// A damaged file is DataLoss too, but says nothing about the weights: the journal must not keep it.
+TEST_F(Trajectory, ADamagedFileIsNoFinding) {
+  MakeCheckpoint(Folder("step10"));
+  MakeCheckpoint(Folder("step20"));
+  const absl::Status damaged = absl::DataLossError("'model.safetensors' was truncated");
+  bool cut = false;
+  meter_.opening = [&](const std::string& folder) {
+    return cut && folder == Folder("step20") ? damaged : absl::OkStatus();
+  };
+  meter_.during = [&](const std::string& folder) {
+    cut = folder == Folder("step20");
+    return cut ? damaged : absl::OkStatus();
+  };
+  const absl::Status status = Measure();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("'step20'"), HasSubstr("truncated")));
+  EXPECT_THAT(Steps(), ElementsAre(10));
+  meter_.during = meter_.opening = nullptr;
+  ASSERT_TRUE(Measure().ok());
+  EXPECT_THAT(Steps(), ElementsAre(10, 20));
+}
+
+TEST_F(Trajectory, AMeanWithADamagedFileHasFailed) {
+  MakeCheckpoint(Folder("step10"));
+  MakeCheckpoint(Folder("step20"));
+  options_.average = 2;
+  bool cut = false;
+  meter_.opening = [&](const std::string& folder) {
+    return cut && folder == Folder("step10") ? absl::DataLossError("truncated") : absl::OkStatus();
+  };
+  meter_.during = [&](const std::string& folder) {
+    cut = folder == Folder("step10") && meter_.measured.size() > 1;
+    return cut ? absl::DataLossError("truncated") : absl::OkStatus();
+  };
+  ASSERT_TRUE(Measure().ok());
+  const std::vector<AnalyzedReport> reports = Reports();
+  ASSERT_EQ(reports.size(), 2u);
+  ASSERT_EQ(reports[1].report.averaging.size(), 1u);
+  EXPECT_EQ(reports[1].report.averaging[0].status, ProbeStatus::kFailed);
+  EXPECT_EQ(reports[1].report.averaging[0].status_detail, "truncated");
+}
+
 TEST_F(Trajectory, EndsAtOtherFailuresAndGoesOnFromThere) {
   MakeCheckpoint(Folder("step10"));
   MakeCheckpoint(Folder("step20"));

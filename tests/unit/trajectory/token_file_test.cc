@@ -133,6 +133,9 @@ TEST_F(TokenFile, MistakesNameThePath) {
   EXPECT_THAT(Mistake(Write("a.bin", "")), AllOf(HasSubstr("a.bin"), HasSubstr("has 0 tokens")));
   EXPECT_THAT(Mistake(Write("b.bin", Bytes(Counted<uint16_t>(3)))),
               AllOf(HasSubstr("has 3 tokens"), HasSubstr("needs 4")));
+  EXPECT_THAT(
+      std::string(ReadTokenFile(dir_.File("b.bin"), {.length = INT64_MAX}).status().message()),
+      HasSubstr("needs 9223372036854775808"));
   EXPECT_THAT(Mistake(Write("c.bin", "abcdefghi")), HasSubstr("no whole number of tokens"));
   EXPECT_THAT(Mistake(Write("d.bin", "abcdefghij"), 0, 4), HasSubstr("--token-bytes"));
   EXPECT_THAT(Mistake(dir_.File("gone")), HasSubstr("gone"));

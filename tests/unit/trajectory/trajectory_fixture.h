@@ -42,6 +42,9 @@ inline void WriteTrainerState(const std::string& folder, int64_t step, double ra
 class FakeMeter : public internal::CheckpointMeter {
  public:
   absl::StatusOr<internal::ModelFacts> Facts(const std::string& folder) override {
+    if (opening) {
+      if (absl::Status status = opening(folder); !status.ok()) return status;
+    }
     return internal::ModelFacts{.architecture = ReadFile(folder + "/config.json"),
                                 .vocabulary = 100,
                                 .context = 64,
@@ -76,6 +79,8 @@ class FakeMeter : public internal::CheckpointMeter {
     return ReportOf(loss, delta, !losses_alone);
   }
 
+  /// Called when the facts of a folder are read.
+  std::function<absl::Status(const std::string& folder)> opening;
   /// Called during each measurement, with the first folder.
   std::function<absl::Status(const std::string& folder)> during;
   std::vector<std::string> measured;  ///< the first folder of each call
