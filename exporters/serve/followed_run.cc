@@ -47,6 +47,7 @@ void FollowedRun::BeginAnew() {
   run_->SetStatus(status_);
   if (newest_ != nullptr) run_->ShowAheadOfPast(newest_);
   run_id_.clear();
+  place_ = {};
   shown_ = open_ = false;
 }
 
@@ -60,8 +61,11 @@ void FollowedRun::ShowOnceKnown() {
 }
 
 bool FollowedRun::OnReport(const AnalyzedReport& report, int64_t /*missed*/) {
-  if (!run_id_.empty() && run_id_ != report.report.run_id) BeginAnew();
+  // The numbers of a run that was started again under its old name begin anew.
+  const std::pair<int, int64_t> place(report.report.attempt, report.report.sequence);
+  if (!run_id_.empty() && (run_id_ != report.report.run_id || place <= place_)) BeginAnew();
   run_id_ = report.report.run_id;
+  place_ = place;
   known_ = true;
   run_->Publish(report);
   ShowOnceKnown();

@@ -2,9 +2,11 @@
 #define PTQWATCH_SERVE_FOLLOWED_RUN_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
@@ -58,6 +60,7 @@ class FollowedRun final : public WatchListener {
   RunStatus status_;                              // the newest
   std::shared_ptr<const AnalyzedReport> newest_;  // until the journal has been read
   std::string run_id_;                            // of the newest report; empty before the first
+  std::pair<int, int64_t> place_;                 // attempt and sequence of the newest report
   bool known_ = false;                            // something of the run was read
   bool caught_up_ = false;
   bool shown_ = false;  // added to runs_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,16 @@ constexpr double kDriftGrowth = 1.15;
 constexpr double kDriftDoubt = 2;
 constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the warm-up
 
+std::string WhyNoQuantizer(const Report& report) {
+  if (report.probe_status == ProbeStatus::kOk) {
+    return StrCat("no quantizer in the report of step ", report.step);
+  }
+  std::string text =
+      StrCat("nothing was measured at step ", report.step, ": ", ToString(report.probe_status));
+  if (!report.probe_status_detail.empty()) text += StrCat(" (", report.probe_status_detail, ")");
+  return text;
+}
+
 std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry) {
   const std::string_view reason =
       entry.status == ProbeStatus::kOk ? "no finite loss increase" : ToString(entry.status);
@@ -85,20 +96,6 @@ double Analyzer::Needed(double decayed, size_t reference) const {
   const double short_of = 1 - std::min(static_cast<double>(reference) / kSoundReference, 1.0);
   const double plateau = options_.plateau_sigmas + kShortReference * short_of;
   return plateau + share * (options_.decay_sigmas - plateau);
-}
-
-Change Analyzer::SinceOnset(const Change& change, std::optional<int64_t> onset_step) const {
-  std::optional<Change> best;
-  for (size_t first = 0; first < change.tested.size(); ++first) {
-    const size_t index = change.tested[first];
-    if (onset_step && history_.points()[index].step < *onset_step) continue;
-    Change jump = JumpSince(
-        history_, change.reference,
-        {change.tested.begin() + static_cast<std::ptrdiff_t>(first), change.tested.end()});
-    if (!best || jump.sigmas > best->sigmas) best = std::move(jump);
-    if (onset_step) break;
-  }
-  return best ? *std::move(best) : change;
 }
 
 Analyzer::Finding Analyzer::Find() const {
@@ -204,7 +201,8 @@ Verdict Analyzer::Add(const Report& report) {
   verdict.loss_converged_step = LossConvergedStep(history_);
   const std::optional<size_t> watched = WatchedQuantizer(report.quantization);
   if (!watched) {
-    verdict.summary = StrCat("no quantizer in the report of step ", report.step);
+    verdict.summary = WhyNoQuantizer(report);
+    KeepState(added);
     return verdict;
   }
   const QuantizationReport* entry = &report.quantization[*watched];
@@ -228,7 +226,7 @@ Verdict Analyzer::Add(const Report& report) {
   if (!finding.change) {
     verdict.state = VerdictState::kWarmingUp;
   } else {
-    finding.since = finding.decaying ? SinceOnset(*finding.change, std::nullopt) : *finding.change;
+    finding.since = finding.decaying ? SinceOnset(*finding.change) : *finding.change;
     finding.severity = SeverityOf(history_, *finding.since, series);
     finding.outgrown =
         finding.severity && LossGain(history_, *finding.since) > finding.severity->nats;
@@ -236,7 +234,9 @@ Verdict Analyzer::Add(const Report& report) {
   }
   Describe(finding, verdict);
   if (finding.change && finding.decaying) {
-    verdict.outlook = OutlookOf(history_, finding.change->reference, finding.change->tested);
+    std::vector<size_t> decay(history_.points().size() - finding.change->tested.front());
+    std::iota(decay.begin(), decay.end(), finding.change->tested.front());
+    verdict.outlook = OutlookOf(history_, finding.change->reference, decay);
   }
   // If this report came late, the verdict is about a newer one.
   if (added == finding.newest) {

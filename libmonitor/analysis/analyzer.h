@@ -35,8 +35,6 @@ class Analyzer {
   struct Finding;
   Finding Find() const;
   double Needed(double decayed, size_t reference) const;
-  /// Finds the start of the rise: the snapshot since which a higher level has the most evidence.
-  Change SinceOnset(const Change& change, std::optional<int64_t> onset_step) const;
   /// Carries the state over a snapshot without measurements, so that an alarm outlasts it.
   void KeepState(size_t index);
   VerdictState StateOf(const Finding& finding) const;

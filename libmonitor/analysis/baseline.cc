@@ -93,44 +93,50 @@ std::optional<Baseline> Baseline::Fit(absl::Span<const SeriesPoint> points,
 
 double Baseline::slope_stderr() const { return std::sqrt(covariance_[1][1]); }
 
+void Baseline::Sums::Add(const Sums& other, double sign) {
+  for (const auto member : {&Sums::snapshots, &Sums::x, &Sums::xx, &Sums::c, &Sums::cx, &Sums::cc,
+                            &Sums::r, &Sums::rx, &Sums::cr}) {
+    this->*member += sign * other.*member;
+  }
+}
+
+Baseline::Sums Baseline::SumsOf(const SeriesPoint& point, double course, double most_sigmas) const {
+  const auto& p = covariance_;
+  const double x = point.x - center_;
+  const double most =
+      most_sigmas * std::sqrt(scatter_ * scatter_ + p[0][0] + 2 * x * p[0][1] + x * x * p[1][1]);
+  const double r = std::clamp(point.y - At(point.x), -most, most);
+  const double c = course;
+  return {1, x, x * x, c, c * x, c * c, r, r * x, c * r};
+}
+
 // With residuals r, course c, design A of the baseline and its covariance P, V = s^2 I + A P A':
 // size = c'V^-1 r / c'V^-1 c, variance 1 / c'V^-1 c. By Woodbury V^-1 needs a 2 x 2 inverse only.
-Baseline::Change Baseline::Estimate(absl::Span<const SeriesPoint> points,
-                                    absl::Span<const double> course, double most_sigmas) const {
+Baseline::Change Baseline::Estimate(const Sums& sums) const {
   const double noise = scatter_ * scatter_;
-  // P^-1 + A'A / s^2
+  // M = P^-1 + A'A / s^2
   const auto& p = covariance_;
   const double determinant = p[0][0] * p[1][1] - p[0][1] * p[1][0];
-  double m00 = p[1][1] / determinant;
-  double m01 = -p[0][1] / determinant;
-  double m11 = p[0][0] / determinant;
-  double c0 = 0, c1 = 0, r0 = 0, r1 = 0, cc = 0, cr = 0;
-  for (size_t i = 0; i < points.size(); ++i) {
-    const double x = points[i].x - center_;
-    const double most =
-        most_sigmas * std::sqrt(noise + p[0][0] + 2 * x * p[0][1] + x * x * p[1][1]);
-    const double r = std::clamp(points[i].y - At(points[i].x), -most, most);
-    const double c = course[i];
-    m00 += 1 / noise;
-    m01 += x / noise;
-    m11 += x * x / noise;
-    c0 += c / noise;
-    c1 += c * x / noise;
-    r0 += r / noise;
-    r1 += r * x / noise;
-    cc += c * c / noise;
-    cr += c * r / noise;
-  }
+  const double m00 = p[1][1] / determinant + sums.snapshots / noise;
+  const double m01 = -p[0][1] / determinant + sums.x / noise;
+  const double m11 = p[0][0] / determinant + sums.xx / noise;
   const double m = m00 * m11 - m01 * m01;
   // u = M^-1 (A'c / s^2)
-  const double u0 = (m11 * c0 - m01 * c1) / m;
-  const double u1 = (m00 * c1 - m01 * c0) / m;
-  const double information = cc - (c0 * u0 + c1 * u1);
-  const double score = cr - (r0 * u0 + r1 * u1);
+  const double u0 = (m11 * sums.c - m01 * sums.cx) / (noise * m);
+  const double u1 = (m00 * sums.cx - m01 * sums.c) / (noise * m);
+  const double information = (sums.cc - (sums.c * u0 + sums.cx * u1)) / noise;
+  const double score = (sums.cr - (sums.r * u0 + sums.rx * u1)) / noise;
   if (!(information > 0)) return {};
   Change change{score / information, 1 / std::sqrt(information)};
   change.sigmas = NormalOf(change.size / change.stderr_value, freedom_);
   return change;
+}
+
+Baseline::Change Baseline::Estimate(absl::Span<const SeriesPoint> points,
+                                    absl::Span<const double> course, double most_sigmas) const {
+  Sums sums;
+  for (size_t i = 0; i < points.size(); ++i) sums.Add(SumsOf(points[i], course[i], most_sigmas));
+  return Estimate(sums);
 }
 
 }  // namespace ptqwatch::internal

@@ -11,6 +11,9 @@ namespace {
 
 // Number of newest snapshots at which a jump may begin.
 constexpr size_t kLongestJump = 8;
+// Of a longer decay every second, fourth, ... snapshot is tested, and the newest: hundreds would
+// outweigh what is known about the slope of the baseline, which would then explain any rise.
+constexpr size_t kMostTested = 32;
 constexpr double kMostSigmas = 5;
 // Error and curvature scatter together slightly. The sum of two standard normals with this
 // correlation has the standard deviation sqrt(2 + 2 rho).
@@ -19,15 +22,51 @@ constexpr double kCorrelation = 0.3;
 // many sigmas more.
 constexpr double kMostLead = 2.0;
 
-double Confirmed(const Change& change, absl::Span<const double> course) {
-  if (change.tested.size() < 2) return 0;
+// Of each tested snapshot; nullopt if it has no value.
+using Contributions = std::vector<std::optional<Baseline::Sums>>;
+
+Contributions ContributionsTo(const std::optional<Composite>& composite, const Change& change,
+                              absl::Span<const double> course) {
+  Contributions each(change.tested.size());
+  for (size_t i = 0; composite && i < each.size(); ++i) {
+    each[i] = composite->SumsOf(change.tested[i], course[i], kMostSigmas);
+  }
+  return each;
+}
+
+std::optional<Baseline::Change> Estimate(const std::optional<Composite>& composite,
+                                         const Baseline::Sums& sums) {
+  if (!composite || sums.snapshots == 0) return std::nullopt;
+  return composite->baseline().Estimate(sums);
+}
+
+// Estimates the change from the contributions, and the evidence of error and curvature together.
+void Judge(const Baseline::Sums& errors, const Baseline::Sums& curvatures, Change& change) {
+  change.error = Estimate(change.errors, errors);
+  change.curvature = Estimate(change.curvatures, curvatures);
+  const double error = change.error_sigmas();
+  const double curvature = std::min(change.curvature_sigmas(), error + kMostLead);
+  change.sigmas = error;
+  if (change.error && change.curvature) {
+    change.sigmas = std::max(error, (error + curvature) / std::sqrt(2 + 2 * kCorrelation));
+  }
+}
+
+Baseline::Sums Total(const Contributions& each) {
+  Baseline::Sums total;
+  for (const auto& one : each) {
+    if (one) total.Add(*one);
+  }
+  return total;
+}
+
+double Confirmed(const Change& change, const Contributions& errors, const Baseline::Sums& total) {
+  if (errors.size() < 2) return 0;
   double least = std::numeric_limits<double>::infinity();
-  for (size_t out = 0; out < change.tested.size(); ++out) {
-    std::vector<size_t> rest = change.tested;
-    std::vector<double> rest_course(course.begin(), course.end());
-    rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(out));
-    rest_course.erase(rest_course.begin() + static_cast<std::ptrdiff_t>(out));
-    const auto estimate = change.errors->Estimate(rest, rest_course, kMostSigmas);
+  for (const auto& out : errors) {
+    Baseline::Sums rest = total;
+    if (out) rest.Add(*out, -1);
+    const auto estimate = Estimate(change.errors, rest);
     least = std::min(least, estimate ? estimate->sigmas : 0);
   }
   return least;
@@ -37,19 +76,10 @@ void Evaluate(const History& history, absl::Span<const double> course, Change& c
   const std::vector<Point>& points = history.points();
   change.errors = Composite::Fit(points, change.reference, SeriesKind::kError);
   change.curvatures = Composite::Fit(points, change.reference, SeriesKind::kCurvature);
-  if (change.errors) {
-    change.error = change.errors->Estimate(change.tested, course, kMostSigmas);
-  }
-  if (change.curvatures) {
-    change.curvature = change.curvatures->Estimate(change.tested, course, kMostSigmas);
-  }
-  const double error = change.error_sigmas();
-  const double curvature = std::min(change.curvature_sigmas(), error + kMostLead);
-  change.sigmas = error;
-  if (change.error && change.curvature) {
-    change.sigmas = std::max(error, (error + curvature) / std::sqrt(2 + 2 * kCorrelation));
-  }
-  if (change.errors) change.confirmed_sigmas = Confirmed(change, course);
+  const Contributions errors = ContributionsTo(change.errors, change, course);
+  const Baseline::Sums total = Total(errors);
+  Judge(total, Total(ContributionsTo(change.curvatures, change, course)), change);
+  if (change.errors) change.confirmed_sigmas = Confirmed(change, errors, total);
 }
 
 }  // namespace
@@ -59,12 +89,14 @@ std::optional<Change> ChangeInDecay(const History& history) {
   Change change;
   change.reference = history.Plateau(points.size());
   if (change.reference.size() < Composite::kMinReference) return std::nullopt;
+  const size_t first = change.reference.back() + 1;
+  if (first >= points.size()) return std::nullopt;
+  size_t stride = 1;
+  while ((points.size() - first) / stride > kMostTested) stride *= 2;
+  for (size_t i = first; i < points.size(); i += stride) change.tested.push_back(i);
+  if (change.tested.back() + 1 != points.size()) change.tested.push_back(points.size() - 1);
   std::vector<double> course;
-  for (size_t i = change.reference.back() + 1; i < points.size(); ++i) {
-    change.tested.push_back(i);
-    course.push_back(points[i].decayed);
-  }
-  if (change.tested.empty()) return std::nullopt;
+  for (const size_t i : change.tested) course.push_back(points[i].decayed);
   Evaluate(history, course, change);
   if (!change.error) return std::nullopt;
   return change;
@@ -78,6 +110,30 @@ Change JumpSince(const History& history, std::vector<size_t> reference,
   const std::vector<double> course(change.tested.size(), 1.0);
   Evaluate(history, course, change);
   return change;
+}
+
+Change SinceOnset(const Change& change) {
+  const std::vector<double> level(change.tested.size(), 1.0);
+  const Contributions errors = ContributionsTo(change.errors, change, level);
+  const Contributions curvatures = ContributionsTo(change.curvatures, change, level);
+  Baseline::Sums error_sums, curvature_sums;
+  size_t best = change.tested.size();
+  Change since = change;
+  Change jump = change;
+  for (size_t first = change.tested.size(); first > 0; --first) {
+    if (const auto& one = errors[first - 1]) error_sums.Add(*one);
+    if (const auto& one = curvatures[first - 1]) curvature_sums.Add(*one);
+    Judge(error_sums, curvature_sums, jump);
+    if (best < change.tested.size() && jump.sigmas < since.sigmas) continue;
+    best = first - 1;
+    since.error = jump.error;
+    since.curvature = jump.curvature;
+    since.sigmas = jump.sigmas;
+  }
+  since.tested.erase(since.tested.begin(),
+                     since.tested.begin() + static_cast<std::ptrdiff_t>(best));
+  since.confirmed_sigmas = 0;
+  return since;
 }
 
 std::optional<Change> Jump(const History& history) {

@@ -22,7 +22,8 @@ struct Change {
   std::optional<Baseline::Change> error;
   std::optional<Baseline::Change> curvature;
   double sigmas = 0;  ///< error and curvature together
-  /// Evidence of the error without the snapshot that contributes most; 0 if there is only one.
+  /// Evidence of the error without the snapshot that contributes most; 0 if there is only one, and
+  /// of SinceOnset.
   double confirmed_sigmas = 0;
 
   double error_sigmas() const { return error ? error->sigmas : 0; }
@@ -30,12 +31,17 @@ struct Change {
 };
 
 /// A rise in proportion to the lost learning rate, over the snapshots after the plateau's last one
-/// up to the newest. nullopt if there are none, or too few snapshots on the plateau.
+/// up to the newest, or some 16 to 32 of more. nullopt if there are none, or too few snapshots on
+/// the plateau.
 std::optional<Change> ChangeInDecay(const History& history);
 
 /// A jump at one of the last eight snapshots without any change after it: the one with the most
 /// evidence. nullopt as above.
 std::optional<Change> Jump(const History& history);
+
+/// The start of the rise: a jump at one of the tested snapshots of `change`, the one since which a
+/// higher level has the most evidence.
+Change SinceOnset(const Change& change);
 
 /// A jump shared by all tested snapshots, relative to a given plateau.
 Change JumpSince(const History& history, std::vector<size_t> reference, std::vector<size_t> tested);

@@ -70,19 +70,11 @@ std::optional<double> Composite::Distance(size_t index) const {
   return sum / weights;
 }
 
-std::optional<Baseline::Change> Composite::Estimate(absl::Span<const size_t> tested,
-                                                    absl::Span<const double> course,
-                                                    double most_sigmas) const {
-  std::vector<SeriesPoint> distances;
-  std::vector<double> courses;
-  for (size_t i = 0; i < tested.size(); ++i) {
-    const auto distance = Distance(tested[i]);
-    if (!distance) continue;
-    distances.push_back({(*points_)[tested[i]].log_step, *distance});
-    courses.push_back(course[i]);
-  }
-  if (distances.empty()) return std::nullopt;
-  return baseline_->Estimate(distances, courses, most_sigmas);
+std::optional<Baseline::Sums> Composite::SumsOf(size_t index, double course,
+                                                double most_sigmas) const {
+  const auto distance = Distance(index);
+  if (!distance) return std::nullopt;
+  return baseline_->SumsOf({(*points_)[index].log_step, *distance}, course, most_sigmas);
 }
 
 std::optional<Baseline::Change> Composite::EstimateSeries(const std::string& name,

@@ -24,12 +24,11 @@ class Composite {
                                       absl::Span<const size_t> reference, SeriesKind kind);
   static constexpr size_t kMinReference = 4;
 
-  /// A change with a known course since the plateau; nullopt if no snapshot of `tested` has a
-  /// value. Residuals are clipped at `most_sigmas`.
-  std::optional<Baseline::Change> Estimate(absl::Span<const size_t> tested,
-                                           absl::Span<const double> course,
-                                           double most_sigmas) const;
-  /// The same for a single series.
+  /// The contributions of a snapshot to a change with this course; nullopt if it has no value. Its
+  /// residual is clipped at `most_sigmas`.
+  std::optional<Baseline::Sums> SumsOf(size_t index, double course, double most_sigmas) const;
+  /// A change of a single series with a known course since the plateau; nullopt if no snapshot of
+  /// `tested` has a value.
   std::optional<Baseline::Change> EstimateSeries(const std::string& name,
                                                  absl::Span<const size_t> tested,
                                                  absl::Span<const double> course) const;

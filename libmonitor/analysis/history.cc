@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "base/strings.h"
@@ -10,6 +14,7 @@
 namespace ptqwatch::internal {
 namespace {
 
+// Snapshots that are remembered. Beyond this number the older half is thinned out.
 constexpr size_t kMostPoints = 1024;
 // Snapshots in a baseline: enough to estimate its scatter, few enough to follow a slow drift.
 constexpr size_t kMostBaseline = 48;
@@ -21,13 +26,14 @@ constexpr size_t kLongestWarmIn = 8;
 // that gives a baseline.
 constexpr double kPlateauLimits[] = {0.02, 0.1, 0.2, 0.35};
 constexpr size_t kEnoughPlateau = 6;
+constexpr std::ptrdiff_t kFewestPlateau = 4;  // in a baseline: Composite::kMinReference
 constexpr double kUnknownShare = 0.5;
 // Allowed number of snapshots without change: in low precision, all updates of an interval may be
 // rounded away.
 constexpr size_t kStillSnapshots = 2;
 
-std::string KeyOf(const Report& report) {
-  std::string key = report.fingerprint;
+std::string QuantizersOf(const Report& report) {
+  std::string key;
   for (const QuantizationReport& entry : report.quantization) {
     key += StrCat(" ", ShortName(KeyOf(entry)), "g", entry.group_size, entry.symmetric);
   }
@@ -61,9 +67,11 @@ Point PointOf(const Report& report) {
 }  // namespace
 
 size_t History::Add(const Report& report) {
-  const std::string key = KeyOf(report);
-  if (key != key_) points_.clear();
-  key_ = key;
+  std::string quantizers = QuantizersOf(report);
+  const bool same_quantizers = quantizers.empty() || quantizers == quantizers_;
+  if (report.fingerprint != fingerprint_ || !same_quantizers) points_.clear();
+  if (!same_quantizers) quantizers_ = std::move(quantizers);
+  fingerprint_ = report.fingerprint;
   Point point = PointOf(report);
   // Checkpoints are measured in any order, and a run of them is never rolled back.
   const bool late = report.source == kTrajectorySource ||
@@ -77,13 +85,32 @@ size_t History::Add(const Report& report) {
                        [](int64_t step, const Point& earlier) { return step < earlier.step; });
   place = points_.insert(place, std::move(point));
   size_t index = static_cast<size_t>(place - points_.begin());
-  if (points_.size() > kMostPoints) {
-    points_.erase(points_.begin());
-    if (index > 0) --index;
-  }
-  FindPlateauRate();
+  FindDecayed();
   ChooseTokens(points_[index]);
-  return index;
+  return points_.size() > kMostPoints ? ThinOut(index) : index;
+}
+
+// The baseline stays, and the first snapshot at the rate of the plateau, because an alarm may last
+// longer than kMostPoints.
+size_t History::ThinOut(size_t added) {
+  std::vector<size_t> kept = Candidates(points_.size(), PlateauLimit(points_.size()));
+  constexpr size_t kMostKept = kMostBaseline + kLongestWarmIn;
+  if (kept.size() > kMostKept) kept.erase(kept.begin(), kept.end() - kMostKept);
+  const auto highest = std::find_if(points_.begin(), points_.end(),
+                                    [](const Point& point) { return point.decayed == 0; });
+  const auto first = static_cast<size_t>(highest - points_.begin());
+  std::vector<Point> points;
+  size_t place = added;
+  bool leave_out = false;
+  for (size_t i = 0; i < points_.size(); ++i) {
+    const bool stays = i >= kMostPoints / 2 || i == added || i == first ||
+                       std::binary_search(kept.begin(), kept.end(), i);
+    if (!stays && (leave_out = !leave_out)) continue;
+    if (i == added) place = points.size();
+    points.push_back(std::move(points_[i]));
+  }
+  points_ = std::move(points);
+  return place;
 }
 
 std::optional<int64_t> History::StillSince() const {
@@ -124,16 +151,37 @@ void History::ChooseTokens(Point& added) {
 }
 
 // The plateau is the highest rate so far: after a step to a higher rate, the snapshots at that rate
-// form the plateau and earlier ones do not.
-void History::FindPlateauRate() {
+// form the plateau and earlier ones do not. A rate that was lowered before a baseline's worth of
+// snapshots had it is no plateau.
+double History::PlateauRate() const {
   double highest = 0;
+  std::vector<double> rates;
   for (const Point& point : points_) {
-    if (std::isfinite(point.learning_rate)) highest = std::max(highest, point.learning_rate);
+    if (!std::isfinite(point.learning_rate)) continue;
+    highest = std::max(highest, point.learning_rate);
+    if (!point.rising && !point.series.empty()) rates.push_back(point.learning_rate);
   }
+  const double newest = points_.back().learning_rate;
+  const auto is_plateau = [&](double rate) {
+    const double lowest = (1 - kPlateauLimits[std::size(kPlateauLimits) - 1]) * rate;
+    return std::count_if(rates.begin(), rates.end(), [&](double other) {
+             return other >= lowest && other <= rate;
+           }) >= kFewestPlateau;
+  };
+  if (!(newest < highest) || is_plateau(highest)) return highest;
+  std::sort(rates.begin(), rates.end(), std::greater<>());
+  for (const double rate : rates) {
+    if (rate > 0 && newest <= rate && is_plateau(rate)) return rate;
+  }
+  return highest;
+}
+
+void History::FindDecayed() {
+  const double plateau = PlateauRate();
   for (Point& point : points_) {
-    const double share = point.learning_rate / highest;
+    const double share = point.learning_rate / plateau;
     // Without a known rate, the phase may still be known.
-    point.decayed = highest > 0 && std::isfinite(share) ? std::clamp(1 - share, 0.0, 1.0)
+    point.decayed = plateau > 0 && std::isfinite(share) ? std::clamp(1 - share, 0.0, 1.0)
                     : point.falling                     ? kUnknownShare
                                                         : 0;
   }
@@ -142,11 +190,13 @@ void History::FindPlateauRate() {
 // Computed from the remembered snapshots, so that a rollback undoes an alarm.
 std::vector<bool> History::Alarmed() const {
   std::vector<bool> alarmed(points_.size(), false);
-  for (size_t i = 0; i < points_.size(); ++i) {
-    const Point& point = points_[i];
-    if (!IsAlarm(point.state) && point.state != VerdictState::kRecovering) continue;
-    const int64_t onset = point.onset_step.value_or(point.step);
-    for (size_t j = i + 1; j > 0 && points_[j - 1].step >= onset; --j) alarmed[j - 1] = true;
+  int64_t onset = std::numeric_limits<int64_t>::max();  // the earliest of this and later alarms
+  for (size_t i = points_.size(); i > 0; --i) {
+    const Point& point = points_[i - 1];
+    if (IsAlarm(point.state) || point.state == VerdictState::kRecovering) {
+      onset = std::min(onset, point.onset_step.value_or(point.step));
+    }
+    alarmed[i - 1] = point.step >= onset;
   }
   return alarmed;
 }

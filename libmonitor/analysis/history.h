@@ -39,7 +39,8 @@ struct Point {
   std::optional<int64_t> onset_step;  ///< of the current alarm or recovery
 };
 
-/// The snapshots of a series, by ascending step. Other tokens shift the level of a series, so the
+/// The snapshots of a series, by ascending step: of more than 1,024 every second of the older half
+/// is dropped, but for those behind the baseline. Other tokens shift the level of a series, so the
 /// watched quantizer's is that on all sets of probe batches if every snapshot has them, and
 /// otherwise that on the first set, at every snapshot. The first snapshot, which may be small, need
 /// not have them, and is then left out.
@@ -48,7 +49,8 @@ class History {
   /// Adds a report and returns its index. If its step is not above the newest one and it was
   /// measured later (a rollback), snapshots from that step on are removed; if it was measured
   /// earlier (it came late), or comes from a checkpoint, it is inserted. Another fingerprint or
-  /// other quantizers start a new series.
+  /// other quantizers start a new series; a report without any, because its snapshot could not be
+  /// measured, does not.
   size_t Add(const Report& report);
 
   const std::vector<Point>& points() const { return points_; }
@@ -68,12 +70,15 @@ class History {
   double PlateauLimit(size_t end) const;
 
  private:
-  void FindPlateauRate();
+  size_t ThinOut(size_t added);
+  double PlateauRate() const;
+  void FindDecayed();
   /// Gives `added` its value of the watched series, or all points if the choice of tokens changes.
   void ChooseTokens(Point& added);
   std::vector<size_t> Candidates(size_t end, double limit) const;
 
-  std::string key_;
+  std::string fingerprint_;
+  std::string quantizers_;
   std::vector<Point> points_;
   bool pooled_ = false;  // the watched series is that on all sets of probe batches
 };

@@ -61,9 +61,8 @@ absl::StatusOr<std::unique_ptr<JournalFile>> JournalFile::Open(const std::string
   if (info.st_size > 0) {
     char last = '\n';
     if (pread(file, &last, 1, info.st_size - 1) != 1) return journal->Error(errno, "read");
-    if (last != '\n') {
-      PTQWATCH_RETURN_IF_ERROR(journal->WriteAll("\n"));
-    }
+    // On a full disk, the next Append ends the line.
+    journal->line_is_open_ = last != '\n' && !journal->WriteAll("\n").ok();
   }
   return journal;
 }
@@ -80,6 +79,7 @@ absl::Status JournalFile::WriteAll(std::string_view bytes) {
 
 absl::Status JournalFile::Append(std::string_view line) {
   std::string bytes;
+  if (line_is_open_) bytes.push_back('\n');
   if (good_end_) {
     if (ftruncate(file_, *good_end_) == 0) {
       good_end_.reset();
@@ -95,6 +95,7 @@ absl::Status JournalFile::Append(std::string_view line) {
 
   absl::Status status = WriteAll(bytes);
   if (status.ok()) {
+    line_is_open_ = false;
     good_end_.reset();
     size_ = info.st_size + static_cast<int64_t>(bytes.size());
   } else if (!good_end_ && ftruncate(file_, info.st_size) != 0) {

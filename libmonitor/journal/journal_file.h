@@ -54,6 +54,7 @@ class JournalFile {
   int64_t size_ = 0;
   const std::string path_;
   const WriteFunction write_;
+  bool line_is_open_ = false;  // a crash truncated the last line, and it could not be ended
   // End of the valid part, if the remains of a failed write could not be removed.
   std::optional<off_t> good_end_;
 };

@@ -118,6 +118,7 @@ absl::StatusOr<bool> JournalTail::OpenNext() {
   // If the current part still has a name, it was renamed while the parts were listed.
   if (is_next || files.empty() || file_->HasName()) return false;
   // The current part was deleted: the directory has another journal, or later parts.
+  if (files.size() == 1 && anew_) anew_();
   file_ = std::move(files.front());
   offset_ = 0;
   return true;

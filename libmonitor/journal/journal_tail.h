@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,7 +20,7 @@ namespace ptqwatch::internal {
 class JournalTail {
  public:
   JournalTail(std::string run_dir, LineHandlers handlers)
-      : run_dir_(std::move(run_dir)), reader_(std::move(handlers)) {}
+      : run_dir_(std::move(run_dir)), anew_(handlers.anew), reader_(std::move(handlers)) {}
 
   /// Reads complete lines: about a megabyte, or a single longer one. True if more can be read at
   /// once; false at the end of the journal or if there is none yet. A failure has the status of
@@ -36,6 +37,7 @@ class JournalTail {
   absl::Status ReadRest();
 
   const std::string run_dir_;
+  const std::function<void()> anew_;
   LineReader reader_;
   std::optional<InputFile> file_;
   // The part that ReadLine left: InputFile::inode and born.

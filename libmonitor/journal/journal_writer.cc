@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "journal/journal_files.h"
+#include "journal/report_line.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -35,7 +36,7 @@ struct Output {
 
   bool Write(const Line& line) {
     const absl::Status status = Guard([&] {
-      return file->Append(line.report ? ToJson(*line.report) : EventToJson(*line.event));
+      return file->Append(line.report ? ReportLine(*line.report) : EventToJson(*line.event));
     });
     if (!status.ok()) failed(Severity::kError, Message(status));
     unsynced |= status.ok();

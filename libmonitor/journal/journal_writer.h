@@ -20,7 +20,7 @@ struct JournalLimits {
 };
 
 /// Keeps the journal of a run directory, `journal.jsonl` in RunInfo::run_dir: a line of JSON for
-/// each report and each event. Monitor::Create adds it if run_dir is set.
+/// each report (ReportLine) and each event. Monitor::Create adds it if run_dir is set.
 ///
 /// Readers never see an incomplete line: a line truncated by a crash or a full disk is completed or
 /// removed. Writing happens on a separate thread. Lines that cannot be written are kept, up to

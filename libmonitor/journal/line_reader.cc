@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "journal/report_line.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Far above any report. A longer line is damage and must not fill the trainer's memory.
-constexpr size_t kMaxLineBytes = size_t{16} << 20;
 // Larger numbers are damage, too: the next attempt would continue from them.
 constexpr int kMaxAttempt = 1'000'000;
 constexpr int64_t kMaxSequence = int64_t{1} << 53;

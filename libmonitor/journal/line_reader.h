@@ -15,9 +15,12 @@ struct LineHandlers {
   std::function<void(AnalyzedReport)> report;
   std::function<void(const Event&)> event;  ///< if empty, events are not even parsed
   std::function<void()> unreadable;         ///< a truncated, damaged or absurd line
+  /// Of JournalTail::Read: the journal was deleted, and another one has begun. May be empty.
+  std::function<void()> anew = {};
 };
 
-/// Splits the bytes of a journal into lines and parses them. Memory: one line, of at most 16 MiB.
+/// Splits the bytes of a journal into lines and parses them. Memory: one line, of at most
+/// kMaxLineBytes (report_line.h).
 class LineReader {
  public:
   explicit LineReader(LineHandlers handlers) : handlers_(std::move(handlers)) {}

@@ -19,6 +19,7 @@
 #include "journal/journal_files.h"
 #include "journal/newest_report.h"
 #include "journal/rank_directory.h"
+#include "journal/report_line.h"
 #include "journal/run_control.h"
 #include "journal/run_reader.h"
 #include "journal/status_file.h"
@@ -41,13 +42,6 @@ bool IsOver(const RunStatus& status) {
 absl::Status NoRunIn(const std::string& run_dir) {
   return absl::NotFoundError(
       StrCat("no run in ", Quoted(run_dir), ": there is no journal and no status file"));
-}
-
-void LeaveLayersOut(Report& report) {
-  for (QuantizationReport& quantization : report.quantization) quantization.layers = {};
-  if (report.curvature) report.curvature->layers = {};
-  report.skipped_layers = {};
-  report.parameter_digests = {};
 }
 
 void Wait(Clock* clock, nanoseconds duration) {
@@ -100,7 +94,8 @@ class DirectoryWatch {
         run_dir_, clock_,
         {.report = [this](AnalyzedReport report) { OnReport(std::move(report)); },
          .event = [this](const Event& event) { OnEvent(event); },
-         .unreadable = [] {}},
+         .unreadable = [] {},
+         .anew = [this] { anew_ = true; }},
         options_.until_now ? RankJournals::Wait::kNotLong : RankJournals::Wait::kForRanks);
   }
 
@@ -149,7 +144,15 @@ class DirectoryWatch {
       listener_->OnNotice(StrCat("another run is in ", run_dir_, " now: ", Quoted(report.run_id),
                                  " in place of ", Quoted(run_id_)));
       another_run_ = true;
+    } else if (anew_ && !run_id_.empty()) {
+      // Its numbers begin anew, too.
+      listener_->OnNotice(
+          StrCat("the run ", Quoted(run_id_), " in ", run_dir_, " was started again"));
+      another_run_ = true;
+      seen_ = {};
+      newest_ = 0;
     }
+    anew_ = false;
     run_id_ = report.run_id;
     newest_ = std::max(newest_, report.sequence);
     if (!seen_.Add(report) || !Wanted(report.sequence)) return;
@@ -186,6 +189,7 @@ class DirectoryWatch {
   std::optional<nanoseconds> given_;  // when the status was delivered
   int64_t newest_ = 0;
   bool another_run_ = false;
+  bool anew_ = false;       // another journal has begun
   bool caught_up_ = false;  // the existing journal has been read
   bool over_ = false;
   bool stopped_ = false;  // by the listener

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "journal/journal_files.h"
 #include "journal/line_reader.h"
+#include "journal/report_line.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -18,22 +19,12 @@ constexpr int64_t kMaxHistoryBytes = int64_t{256} << 20;
 constexpr size_t kMaxReports = 20'000;
 constexpr size_t kChunkBytes = size_t{1} << 18;
 
-// Drops most of a report's bytes, which no series needs.
-void DropLayers(Report& report) {
-  for (QuantizationReport& quantization : report.quantization) {
-    quantization.layers = {};
-    quantization.loss_along = {};
-  }
-  if (report.curvature) report.curvature->layers = {};
-  report.skipped_layers = {};
-  report.parameter_digests = {};
-}
-
 void Keep(AnalyzedReport report, RunHistory& history) {
   history.run_id = report.report.run_id;
   history.attempts = std::max(history.attempts, report.report.attempt);
   history.last_sequence = std::max(history.last_sequence, report.report.sequence);
-  DropLayers(report.report);
+  LeaveLayersOut(report.report);
+  for (QuantizationReport& entry : report.report.quantization) entry.loss_along = {};
   history.reports.push_back(std::move(report));
   // Erases in large steps, because each one moves all kept reports.
   if (history.reports.size() >= 2 * kMaxReports) {

@@ -21,7 +21,8 @@ class OneDirectory final : public RunReader {
         status_(run_dir, clock),
         tail_(run_dir, {.report = [this](AnalyzedReport report) { OnReport(std::move(report)); },
                         .event = [this](const Event& event) { OnEvent(event); },
-                        .unreadable = handlers_.unreadable}) {}
+                        .unreadable = handlers_.unreadable,
+                        .anew = handlers_.anew}) {}
 
   absl::Status ReadStatus() override {
     PTQWATCH_ASSIGN_OR_RETURN(const RunStatus read, ReadStatusFile(run_dir_));

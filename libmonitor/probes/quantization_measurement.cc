@@ -133,11 +133,7 @@ QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t ava
   return portion;
 }
 
-QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
-                                                    std::map<std::string, double>& cost_seconds,
-                                                    const ExecutionContext& context,
-                                                    const std::vector<size_t>& batches) const {
-  at::NoGradGuard no_grad;
+QuantizationResult QuantizationMeasurement::NothingMeasured() const {
   QuantizationResult result;
   result.skipped_layers = session_.plan().skipped;
   result.calibration_mode = options_.calibration_mode;
@@ -150,6 +146,15 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
   result.weights.resize(options_.quantizers.size());
   result.quantized.resize(options_.quantizers.size());
   result.sums.resize(options_.quantizers.size());
+  return result;
+}
+
+QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
+                                                    std::map<std::string, double>& cost_seconds,
+                                                    const ExecutionContext& context,
+                                                    const std::vector<size_t>& batches) const {
+  at::NoGradGuard no_grad;
+  QuantizationResult result = NothingMeasured();
   Stopwatch watch(context.clock);
 
   const auto& plan = input.place.plan;

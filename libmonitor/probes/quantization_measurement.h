@@ -65,6 +65,8 @@ class QuantizationMeasurement {
   /// The most bytes that the work on one layer reserves.
   int64_t LayerBytes() const;
 
+  /// The result before a measurement: a report of each quantizer, without numbers.
+  QuantizationResult NothingMeasured() const;
   /// Quantizes the loaded weights with the plan of `input` and the first of quantizers(), without
   /// comparing losses. Holds the memory of the result in `held`. May throw.
   absl::StatusOr<std::vector<Replica::Override>> Quantize(const ProbeInput& input,

@@ -84,7 +84,14 @@ LayerCosts QuantizationProbe::FindLayerCosts() const {
 ProbeResult QuantizationProbe::NotMeasured(ProbeStatus status, std::string detail) const {
   ProbeResult result;
   result.outcome = {std::string(kName), OutcomeOf(status), detail};
-  result.value = QuantizationResult{.status = status, .detail = std::move(detail)};
+  QuantizationResult nothing = measurement_.NothingMeasured();
+  for (const size_t quantizer : measurement_.quantizers()) {
+    nothing.quantizers[quantizer].status = status;
+    nothing.quantizers[quantizer].status_detail = detail;
+  }
+  nothing.status = status;
+  nothing.detail = std::move(detail);
+  result.value = std::move(nothing);
   return result;
 }
 

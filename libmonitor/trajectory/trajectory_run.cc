@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "journal/journal_files.h"
 #include "journal/journal_writer.h"
+#include "journal/report_line.h"
 #include "journal/run_directory.h"
 #include "journal/run_endpoint.h"
 #include "report/report_source.h"
@@ -121,7 +122,7 @@ absl::StatusOr<AnalyzedReport> TrajectoryRun::Add(Report report) {
   auto analyzed = std::make_shared<AnalyzedReport>();
   analyzed->verdict = verdicts_.Add(report);
   analyzed->report = std::move(report);
-  PTQWATCH_RETURN_IF_ERROR(journal_->Append(ToJson(*analyzed)));
+  PTQWATCH_RETURN_IF_ERROR(journal_->Append(ReportLine(*analyzed)));
   PTQWATCH_RETURN_IF_ERROR(journal_->Sync());
   const JournalLimits limits;
   if (journal_->size() >= limits.part_bytes) {

@@ -1,5 +1,6 @@
 #include "analysis/analyzer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -212,6 +213,70 @@ TEST(Analyzer, KeepsAnAlarmAcrossASnapshotThatWasNotMeasured) {
   for (int i = 1; i <= 3; ++i) analyzer.Add(At(12800 + 400 * i, 0.2, kRate * (1 - 0.1 * i)));
   EXPECT_EQ(analyzer.Add(At(14400, std::nan(""), 0.006)).state, VerdictState::kUnknown);
   EXPECT_EQ(analyzer.Add(At(14800, 0.2, 0.005)).state, VerdictState::kDecayDegradation);
+}
+
+// The report of a snapshot that could not be loaded lists no quantizer.
+TEST(Analyzer, KeepsItsSeriesAcrossASnapshotThatCouldNotBeLoaded) {
+  Report lost = At(14400, 0.1, 0.006);
+  lost.probe_status = ProbeStatus::kFailed;
+  lost.probe_status_detail = "the device is out of memory";
+  lost.quantization.clear();
+  Analyzer analyzer;
+  FeedStable(analyzer);
+  for (int i = 1; i <= 3; ++i) analyzer.Add(At(12800 + 400 * i, 0.2, kRate * (1 - 0.1 * i)));
+  const Verdict verdict = analyzer.Add(lost);
+  EXPECT_EQ(verdict.state, VerdictState::kUnknown);
+  EXPECT_EQ(verdict.summary,
+            "nothing was measured at step 14400: failed (the device is out of memory)");
+  EXPECT_EQ(analyzer.Add(At(14800, 0.2, 0.005)).state, VerdictState::kDecayDegradation);
+}
+
+// An alarm may last for more snapshots than are remembered in full.
+TEST(Analyzer, RemembersTheBaselineOfALongAlarm) {
+  Analyzer analyzer;
+  FeedStable(analyzer);
+  Verdict verdict;
+  for (int i = 1; i <= 1500; ++i) verdict = analyzer.Add(At(12800 + 2 * i, 0.2));
+  EXPECT_EQ(verdict.state, VerdictState::kSpike);
+  EXPECT_EQ(verdict.onset_step, 12802);
+  EXPECT_NEAR(*verdict.severity_ratio, 2, 0.2);
+}
+
+TEST(Analyzer, JudgesADecayOfManySnapshots) {
+  Analyzer analyzer;
+  FeedStable(analyzer);
+  bool alarm = false;
+  Verdict verdict;
+  for (int i = 1; i <= 1500; ++i) {
+    const double part = i / 1500.0;
+    verdict = analyzer.Add(At(12800 + 2 * i, 0.1 * std::pow(3, part), kRate * (1 - part)));
+    alarm |= IsAlarm(verdict.state);
+    if (alarm) {
+      ASSERT_EQ(verdict.state, VerdictState::kDecayDegradation) << verdict.summary;
+    }
+  }
+  EXPECT_TRUE(alarm);
+  EXPECT_GT(*verdict.severity_ratio, 1.5);
+}
+
+// A run that is resumed at a lower rate soon after its start, or whose first snapshot has another
+// rate than the schedule.
+TEST(Analyzer, TakesNoRateForThePlateauThatFewSnapshotsHad) {
+  Analyzer analyzer;
+  for (int i = 1; i <= 3; ++i) analyzer.Add(At(100 * i, 0.05, 5 * kRate));
+  const auto add = [&](int i, double delta) {
+    Report report = At(800 * i, delta);
+    report.lr_phase = LrPhase::kStable;
+    return analyzer.Add(report);
+  };
+  EXPECT_EQ(add(1, kStable[0]).state, VerdictState::kWarmingUp);
+  Verdict verdict;
+  for (int i = 2; i <= 16; ++i) verdict = add(i, kStable[static_cast<size_t>(i - 1)]);
+  EXPECT_EQ(verdict.state, VerdictState::kHealthy) << verdict.summary;
+  add(17, 0.2);
+  EXPECT_EQ(add(18, 0.21).state, VerdictState::kSpike);
+  // The higher rate again, of which there is no baseline yet.
+  EXPECT_EQ(analyzer.Add(At(800 * 19, 0.05, 5 * kRate)).state, VerdictState::kWarmingUp);
 }
 
 TEST(Analyzer, WatchesGptqWithTheFewestBitsFromThreeOn) {

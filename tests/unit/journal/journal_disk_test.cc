@@ -68,6 +68,23 @@ class SmallDisk {
   std::shared_ptr<std::atomic<int64_t>> room_;
 };
 
+// A run that is resumed before the disk has room again.
+TEST_F(JournalDiskTest, StartsOnAFullDiskAndEndsATruncatedLineLater) {
+  LogCatcher log;
+  const std::string whole = ToJson(*ReportNumber(1)) + "\n";
+  WriteFile(path(), whole + whole.substr(0, whole.size() / 2));
+  SmallDisk disk(0);
+  auto exporter = MakeJournalWriter(disk.Write());
+  ASSERT_TRUE(exporter->Start(&source_, nullptr).ok());
+  exporter->OnReport(ReportNumber(2));
+  EXPECT_THAT(log.WaitForFirst(), HasSubstr("No space left on device"));
+  disk.SetRoom(1 << 20);
+  exporter->OnReport(ReportNumber(3));
+  exporter->Stop(seconds(20));
+  EXPECT_THAT(Sequences(), ElementsAre(1, 2, 3));
+  EXPECT_EQ(History().unreadable_lines, 1);
+}
+
 TEST_F(JournalDiskTest, RetriesAtStopWhatAFullDiskRefused) {
   LogCatcher log;
   SmallDisk disk(50);

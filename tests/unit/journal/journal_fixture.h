@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "journal/journal_writer.h"
+#include "journal/report_line.h"
 #include "journal/run_directory.h"
 #include "ptqwatch/log.h"
 #include "support/fake_status_source.h"
@@ -37,13 +38,8 @@ inline std::shared_ptr<const AnalyzedReport> ReportNumber(int64_t sequence) {
 
 // As a resumed run reads it.
 inline AnalyzedReport WithoutLayers(AnalyzedReport report) {
-  for (QuantizationReport& entry : report.report.quantization) {
-    entry.layers.clear();
-    entry.loss_along.clear();
-  }
-  if (report.report.curvature) report.report.curvature->layers.clear();
-  report.report.skipped_layers.clear();
-  report.report.parameter_digests.clear();
+  LeaveLayersOut(report.report);
+  for (QuantizationReport& entry : report.report.quantization) entry.loss_along.clear();
   return report;
 }
 

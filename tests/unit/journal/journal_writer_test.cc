@@ -42,6 +42,25 @@ TEST_F(JournalWriterTest, WritesEventsAsLinesOfTheirOwnKind) {
   EXPECT_EQ(History().unreadable_lines, 0);
 }
 
+// A line that is longer than readers accept would lose the whole report.
+TEST_F(JournalWriterTest, LeavesOutMoreLayersThanALineHolds) {
+  LogCatcher log;
+  AnalyzedReport large = *ReportNumber(1);
+  LayerQuantization layer = large.report.quantization.at(0).layers.at(0);
+  layer.name = std::string(2000, 'x');
+  large.report.quantization[0].layers.assign(10'000, layer);
+  auto exporter = MakeJournalWriter();
+  ASSERT_TRUE(exporter->Start(&source_, nullptr).ok());
+  exporter->OnReport(std::make_shared<const AnalyzedReport>(large));
+  exporter->OnReport(ReportNumber(2));
+  exporter->Stop(seconds(20));
+  const RunHistory history = History();
+  EXPECT_EQ(history.unreadable_lines, 0);
+  ASSERT_EQ(history.reports.size(), 2u);
+  EXPECT_EQ(history.reports[0], WithoutLayers(large));
+  EXPECT_THAT(log.WaitForFirst(), HasSubstr("without its layers"));
+}
+
 TEST_F(JournalWriterTest, WritesWithoutWaitingForStop) {
   std::promise<void> written;
   auto exporter = MakeJournalWriter([&](int file, const void* bytes, size_t size) {

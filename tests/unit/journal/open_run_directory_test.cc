@@ -311,6 +311,22 @@ TEST_F(OpenRunDirectoryTest, AnotherRunInTheDirectoryTakesItsPlace) {
   EXPECT_THAT(recorder_.notices, ElementsAre(HasSubstr("'run-2' in place of 'run-1'")));
 }
 
+// Its directory was removed, and MonitorOptions::run_id is the same again.
+TEST_F(OpenRunDirectoryTest, ARunStartedAgainUnderItsOldNameIsFollowed) {
+  AppendReports(1, 3);
+  options_.after_sequence = 0;
+  recorder_.on_tick = [&] {
+    if (recorder_.ticks != 3) return;
+    std::filesystem::remove(dir_.File(kJournalFileName));
+    AppendReports(1, 2);
+  };
+  recorder_.wanted = 5;
+  EXPECT_TRUE(Watch().ok());
+  EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3, 1, 2));
+  EXPECT_THAT(recorder_.notices,
+              ElementsAre(HasSubstr("'run-1' in " + dir_.path() + " was started again")));
+}
+
 TEST_F(OpenRunDirectoryTest, WatchGivesThePastAndThenWhatComes) {
   AppendReports(1, 2);
   Append(EventToJson(EventOfKind(Event::Kind::kPhaseChange)));

@@ -113,6 +113,12 @@ TEST(ProbeSuite, ASnapshotThatCannotBeLoadedIsAFailureOfTheFirstProbe) {
   ASSERT_EQ(measured.results.size(), 1u);
   EXPECT_EQ(measured.results[0].outcome.kind, ProbeOutcome::Kind::kFailed);
   EXPECT_EQ(QuantizationIn(measured).detail, "device lost");
+  // The report lists the quantizers, of which a series consists.
+  const auto& quantizers = QuantizationIn(measured).quantizers;
+  ASSERT_FALSE(quantizers.empty());
+  EXPECT_TRUE(quantizers[0].method);
+  EXPECT_EQ(quantizers[0].status, ProbeStatus::kFailed);
+  EXPECT_EQ(quantizers[0].status_detail, "device lost");
   EXPECT_FALSE(measured.next);
 }
 

@@ -123,6 +123,16 @@ TEST_F(RunServerTest, ShowsTheRunThatTakesTheDirectory) {
   EXPECT_EQ(Remote()->Reports()->size(), 1u);
 }
 
+TEST_F(RunServerTest, ShowsARunThatWasStartedAgainUnderItsOldName) {
+  Append("one", 1, 7);
+  Serve({"one"});
+  ASSERT_TRUE(Shows("ptqwatch_snapshot_step{run=\"one\"} 700\n"));
+  std::filesystem::remove(Dir("one") + "/journal.jsonl");
+  Append("one", 1, 1);
+  ASSERT_TRUE(Shows("ptqwatch_snapshot_step{run=\"one\"} 100\n"));
+  EXPECT_EQ(Remote()->Reports()->size(), 1u);
+}
+
 TEST_F(RunServerTest, TakesCommandsOnlyIfAllowed) {
   Append("one", 1, 1);
   Serve({"one"});
