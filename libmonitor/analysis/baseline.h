@@ -46,15 +46,15 @@ class Baseline {
     /// distribution because the scatter is estimated.
     double sigmas = 0;
   };
-  /// What the snapshots of a change contribute to its estimate, with x relative to the center of
+  /// The contribution of snapshots to the estimate of a change, with x relative to the center of
   /// the baseline, course c and residual r. Contributions add up, and can be taken out again.
   struct Sums {
     double snapshots = 0;
     double x = 0, xx = 0, c = 0, cx = 0, cc = 0, r = 0, rx = 0, cr = 0;
     void Add(const Sums& other, double sign = 1);
   };
-  /// Of one snapshot. Its residual is clipped at `most_sigmas` times its expected size, so that one
-  /// wild snapshot does not decide the result.
+  /// One snapshot's contribution. Its residual is clipped at `most_sigmas` times its expected size,
+  /// so that one wild snapshot does not decide the result.
   Sums SumsOf(const SeriesPoint& point, double course, double most_sigmas) const;
   /// Estimates by generalized least squares.
   Change Estimate(const Sums& sums) const;

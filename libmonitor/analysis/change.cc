@@ -11,7 +11,7 @@ namespace {
 
 // Number of newest snapshots at which a jump may begin.
 constexpr size_t kLongestJump = 8;
-// Of a longer decay every second, fourth, ... snapshot is tested, and the newest: hundreds would
+// In a longer decay every second, fourth, ... snapshot is tested, and the newest: hundreds would
 // outweigh what is known about the slope of the baseline, which would then explain any rise.
 constexpr size_t kMostTested = 32;
 constexpr double kMostSigmas = 5;
@@ -22,7 +22,7 @@ constexpr double kCorrelation = 0.3;
 // many sigmas more.
 constexpr double kMostLead = 2.0;
 
-// Of each tested snapshot; nullopt if it has no value.
+// One for each tested snapshot; nullopt if it has no value.
 using Contributions = std::vector<std::optional<Baseline::Sums>>;
 
 Contributions ContributionsTo(const std::optional<Composite>& composite, const Change& change,

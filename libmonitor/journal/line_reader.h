@@ -15,7 +15,7 @@ struct LineHandlers {
   std::function<void(AnalyzedReport)> report;
   std::function<void(const Event&)> event;  ///< if empty, events are not even parsed
   std::function<void()> unreadable;         ///< a truncated, damaged or absurd line
-  /// Of JournalTail::Read: the journal was deleted, and another one has begun. May be empty.
+  /// The journal was deleted, and another one has begun. Only JournalTail calls it. May be empty.
   std::function<void()> anew = {};
 };
 

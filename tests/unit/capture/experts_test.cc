@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kExperts = 3;
 
-// What the loop over the experts does with one that has no token.
+// How the loop over the experts treats one without a token.
 enum class Idle { kSkipped, kMultiplied };
 
-// Sorts the tokens by expert, of which the first input is the number, and cuts them apart.
+// Sorts the tokens by expert, whose number is the first input, and cuts them apart.
 Fixture::Losses Route(Idle idle) {
   return [idle](const TensorMap& w, const Batch& b) -> LossValues {
     const at::Tensor x = b[0].view({-1, 6});
