@@ -26,7 +26,8 @@ class Monitor:
 
     Training is not changed by a bit: the live model is only read, inside `step` and `finish`. After watch() nothing raises but
     arguments of the wrong type: failures are in the report, the run directory, `status()` and the log. In a child of fork() the
-    monitor does nothing.
+    monitor does nothing; end it with os._exit(), as multiprocessing does, because sys.exit() can wait for a thread that only the
+    parent has.
 
     As a context manager it finishes at the end of the block, or stops if the block raised.
     """
@@ -91,7 +92,8 @@ class Monitor:
     def latest(self) -> dict[str, Any] | None:
         """The newest report, with the keys of a journal line, or None. The same object until there is another one."""
         if self._native.sequence() != self._report["sequence"]:
-            self._report = json.loads(self._native.latest())
+            newest = self._native.latest()
+            self._report = json.loads(newest) if newest else {"sequence": 0}  # none in a child of fork()
         return self._report if self._report["sequence"] else None
 
     def status(self) -> dict[str, Any]:

@@ -73,6 +73,8 @@ int Fork() {
   Run run;
   Monitor& monitor = run.Watch();
   run.Step(1);
+  // A fork while another thread registers a destructor keeps the child inside exit().
+  while (monitor.latest() == nullptr) std::this_thread::sleep_for(milliseconds(1));
   for (int i = 0; i < 3; ++i) {
     const pid_t child = fork();
     if (child == 0) {

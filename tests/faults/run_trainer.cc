@@ -100,6 +100,10 @@ struct Weights {
   }
 };
 
+int64_t Taken(const Monitor& monitor) {
+  return monitor.status().snapshots[static_cast<size_t>(SnapshotResult::kTaken)];
+}
+
 std::unique_ptr<Monitor> Watch(const Weights& weights, const Flags& flags,
                                std::shared_ptr<std::atomic<int64_t>> reports) {
   FunctionSubjectOptions subject;
@@ -192,6 +196,10 @@ int Run(const Flags& flags) {
     weights.Step();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 0.1});
     for (int64_t i = 0; step == 100 && i < flags.Number("--forks", 0); ++i) {
+      // A fork while another thread registers a destructor keeps the child inside exit().
+      while (monitor && Taken(*monitor) > *reports) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       const pid_t child = fork();
       if (child == 0) {
         if (i % 2 == 0) std::exit(0);

@@ -28,7 +28,8 @@ class RunningMonitor;
 ///
 /// If the process ends while a monitor lives, by exit() or by returning from main, the monitor is
 /// stopped (2 s) before static objects are destroyed. In a child of fork() the monitor does nothing
-/// and leaves everything it holds as it is.
+/// and leaves everything it holds as it is. Such a child should end with _exit(): as in any process
+/// with threads, exit() can wait for a lock of libc that a thread held during fork().
 class PTQWATCH_EXPORT Monitor {
  public:
   /// Reads the run directory, builds the replica, checks the losses closure, plans which layers are
