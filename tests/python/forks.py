@@ -4,8 +4,11 @@ time. Each runs a script as `python SCRIPT` does: it is __main__, in a session o
     forks = forks.Forks()
     process = forks.start([script, *arguments], folder, environment, stdin=..., stdout=..., stderr=...)
     status = process.wait()
+
+A process that hangs prints where, and exits with status 1; one that forks may hang.
 """
 
+import faulthandler
 import gc
 import json
 import os
@@ -16,6 +19,7 @@ import subprocess
 import sys
 
 _MOST_BYTES = 1 << 20
+_MOST_SECONDS = 300
 
 
 class Forks:
@@ -98,15 +102,19 @@ def _enter(request):
     script = request["command"][0]
     sys.argv = request["command"]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    faulthandler.dump_traceback_later(_MOST_SECONDS, exit=True)
+    os.register_at_fork(before=faulthandler.cancel_dump_traceback_later)  # or the child would wait for its thread when it ends
     return compile(pathlib.Path(script).read_text(), script, "exec")
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(_MOST_SECONDS, exit=True)
     import ptqwatch  # noqa: F401
     import torch
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)], lr=1.0)  # imports torch._dynamo, in a second
+    faulthandler.cancel_dump_traceback_later()
     gc.collect()
     gc.freeze()  # or the end of each process would copy all of it
     with socket.socket(fileno=int(sys.argv[1])) as _end:
