@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Data-parallel training on several processes, seen as one run: ranks_test.py RANKS PTQWATCH [unittest arguments]"""
 
+import functools
 import json
 import os
 import re
@@ -122,10 +123,15 @@ class Alert(RankRuns):
         of_ranks = [(where, expression, is_range) for where, expression, is_range in expressions(grafana()["ptqwatch-health"])
                     if re.search(r"ptqwatch_(rank|replicas)_", expression)]
         self.assertEqual(len(of_ranks), 5)
-        now = time.time()
-        for where, expression, is_range in of_ranks:
+
+        def has_data(expression, is_range):
             query = filled_in(expression, job="ptqwatch", instance=address, run=".*")
-            self.assertTrue(prometheus.query_range(query, now - 10, now, 1) if is_range else prometheus.query(query), where)
+            now = time.time()
+            return prometheus.query_range(query, now - 10, now, 1) if is_range else prometheus.query(query)
+
+        for where, expression, is_range in of_ranks:
+            # A rate needs two scrapes.
+            eventually(functools.partial(has_data, expression, is_range), where)
 
     def test_names_the_rank_and_the_parameter_of_a_flipped_bit(self):
         launch = Launch(self, 4, *self.STEPS, "--wait", "on", "--linger", "300", "--http", "127.0.0.1:0", "--grpc", "off",

@@ -77,7 +77,10 @@ class Screen:
     def wait(self):
         """Waits for the end and returns the exit code; negative for a signal."""
         self.until(lambda screen: screen.process.poll() is not None)
-        self.read(0.1)
+        before = None
+        while self.output != before:  # a read gives 4 KiB
+            before = self.output
+            self.read(0.1)
         return self.process.returncode
 
     def assert_restored(self, test):
