@@ -5,6 +5,8 @@
 
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
 #include "trajectory/checkpoint_folder.h"
 #include "trajectory/checkpoint_list.h"
 
@@ -34,11 +36,19 @@ absl::StatusOr<std::vector<Checkpoint>> CheckpointWatch::Poll() {
   return settled;
 }
 
-absl::StatusOr<std::vector<Checkpoint>> WaitForCheckpoints(CheckpointWatch& watch,
-                                                           const ExecutionContext& context) {
+absl::StatusOr<Checkpoint> WaitForCheckpoint(CheckpointWatch& watch, CheckpointMeter& meter,
+                                             const std::function<void(std::string_view)>& notice,
+                                             const ExecutionContext& context) {
+  std::set<std::string> told;
   while (true) {
     PTQWATCH_ASSIGN_OR_RETURN(std::vector<Checkpoint> found, watch.Poll());
-    if (!found.empty()) return found;
+    for (Checkpoint& checkpoint : found) {
+      const absl::Status opened = meter.Facts(checkpoint.path).status();
+      if (opened.ok()) return std::move(checkpoint);
+      if (!absl::IsDataLoss(opened)) return opened;
+      std::string text = StrCat(Quoted(checkpoint.path), " is left out for now: ", opened);
+      if (told.insert(text).second) notice(text);
+    }
     context.clock->SleepFor(kFollowInterval, context.cancel.flag());
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   }

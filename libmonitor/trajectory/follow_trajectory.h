@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "ptqwatch/execution_context.h"
 #include "trajectory/checkpoint.h"
+#include "trajectory/checkpoint_meter.h"
 #include "trajectory/measure_trajectory.h"
 
 namespace ptqwatch::internal {
@@ -44,9 +45,11 @@ class CheckpointWatch {
 /// Time between two looks.
 inline constexpr std::chrono::seconds kFollowInterval{5};
 
-/// Looks every kFollowInterval until there is a checkpoint. Cancelled once the context is.
-absl::StatusOr<std::vector<Checkpoint>> WaitForCheckpoints(CheckpointWatch& watch,
-                                                           const ExecutionContext& context);
+/// Looks every kFollowInterval until there is a checkpoint that can be read, and returns the first
+/// one. `notice` gets a line for each damaged one. Cancelled once the context is.
+absl::StatusOr<Checkpoint> WaitForCheckpoint(CheckpointWatch& watch, CheckpointMeter& meter,
+                                             const std::function<void(std::string_view)>& notice,
+                                             const ExecutionContext& context);
 
 /// Measures checkpoints as they appear, until the run has a report of step `until` or later. Looks
 /// every kFollowInterval. Errors are those of MeasureTrajectory; Cancelled once the context is.

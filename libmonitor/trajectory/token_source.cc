@@ -39,7 +39,8 @@ absl::Status BadTokens(const std::string& path, std::string_view problem) {
 class DataFile {
  public:
   static absl::StatusOr<std::shared_ptr<const DataFile>> Open(const std::string& path) {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Without O_NONBLOCK, opening a FIFO would wait for its writer.
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return absl::ErrnoToStatus(errno, StrCat("cannot open ", Quoted(path)));
     std::shared_ptr<DataFile> file(new DataFile(descriptor, path));
     struct stat info {};

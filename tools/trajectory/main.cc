@@ -52,16 +52,21 @@ absl::Status About(std::string_view option, const absl::Status& status) {
   return absl::Status(status.code(), StrCat(option, ": ", status));
 }
 
+void WarnOf(std::string_view text) { Warn(internal::Printable(text)); }
+
 absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(const Flags& flags,
                                                         internal::CheckpointWatch& watch,
+                                                        DecoderMeter& meter,
                                                         const ExecutionContext& context) {
   if (flags.follow) {
     Warn("waiting for checkpoints; Ctrl-C ends it");
-    return internal::WaitForCheckpoints(watch, context);
+    PTQWATCH_ASSIGN_OR_RETURN(Checkpoint first,
+                              internal::WaitForCheckpoint(watch, meter, WarnOf, context));
+    return std::vector<Checkpoint>{std::move(first)};
   }
   PTQWATCH_ASSIGN_OR_RETURN(internal::CheckpointList list,
                             internal::ListCheckpoints(flags.checkpoints));
-  for (const std::string& line : list.left_out) Warn(internal::Printable(line));
+  for (const std::string& line : list.left_out) WarnOf(line);
   if (!flags.soup.empty()) {
     absl::StatusOr<Checkpoint> soup = internal::MakeSoup(flags.soup, list.checkpoints);
     if (!soup.ok()) return About("--soup", soup.status());
@@ -116,7 +121,6 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
       const internal::TokenSequences calibration,
       ReadTokens("--calibration", flags.calibration, flags.calibration_sequences, flags));
   Trajectory trajectory;
-  PTQWATCH_ASSIGN_OR_RETURN(trajectory.checkpoints, FindCheckpoints(flags, watch, context));
   internal::CheckpointMeasurement measurement{.quantizers = flags.quantizers};
   measurement.curvature.enabled = flags.curvature;
   measurement.noise_relative_norm = flags.noise;
@@ -126,6 +130,8 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   trajectory.meter = std::make_unique<DecoderMeter>(
       internal::TrajectoryData{.probe = TensorOf(probe), .calibration = TensorOf(calibration)},
       measurement);
+  PTQWATCH_ASSIGN_OR_RETURN(trajectory.checkpoints,
+                            FindCheckpoints(flags, watch, *trajectory.meter, context));
   const Checkpoint& first = trajectory.checkpoints.front();
   PTQWATCH_ASSIGN_OR_RETURN(
       trajectory.facts,
@@ -222,7 +228,7 @@ internal::TrajectoryListener ShowOn(Progress& progress) {
                        int64_t of) { progress.Begin(unit, number, of); },
           .progress = [&](const internal::MeterProgress& now) { progress.Note(now); },
           .report = [&](const AnalyzedReport&) { progress.End(); },
-          .notice = [](std::string_view text) { Warn(internal::Printable(text)); }};
+          .notice = WarnOf};
 }
 
 int MeasureOne(const Flags& flags, Trajectory& trajectory, const StopOnSignal& stop,
@@ -269,8 +275,7 @@ int Run(const Flags& flags) {
   context.seeds = SeedSource(flags.seed);
   const StopOnSignal stop(context.cancel);  // before LibTorch's threads
   at::set_num_threads(flags.threads);
-  internal::CheckpointWatch watch(flags.checkpoints,
-                                  [](std::string_view text) { Warn(internal::Printable(text)); });
+  internal::CheckpointWatch watch(flags.checkpoints, WarnOf);
   absl::StatusOr<Trajectory> trajectory = Prepare(flags, watch, context);
   if (!trajectory.ok()) {
     if (stop.received()) return ExitCode(trajectory.status(), stop, flags.follow);

@@ -57,9 +57,9 @@ class Followed : public ::testing::Test {
     context_.clock = &clock;
     const auto note = [&](std::string_view text) { notices_.emplace_back(text); };
     CheckpointWatch watch({dir_.File("out")}, note);
-    const auto found = WaitForCheckpoints(watch, context_);
+    const auto found = WaitForCheckpoint(watch, meter_, note, context_);
     if (!found.ok()) return found.status();
-    const auto facts = meter_.Facts(found->front().path);
+    const auto facts = meter_.Facts(found->path);
     const auto run = TrajectoryRun::Open(run_dir(), SettingsOf(), *facts, Clock::Real());
     if (!run.ok()) return run.status();
     TrajectoryListener listener;
@@ -90,6 +90,31 @@ TEST_F(Followed, MeasuresCheckpointsAsTheyAppear) {
   });
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(Steps(), ElementsAre(100, 200, 300));
+}
+
+TEST_F(Followed, WaitsForACheckpointThatCanBeRead) {
+  meter_.opening = [&](const std::string& folder) {
+    return folder == Folder(100) ? absl::DataLossError("model.safetensors is damaged")
+                                 : absl::OkStatus();
+  };
+  const absl::Status status = Follow(200, [&](int look) {
+    ASSERT_LT(look, 20);
+    if (look == 2) Save(100);
+    if (look == 6) Save(200);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(200));
+  EXPECT_THAT(notices_, ::testing::Contains(AllOf(HasSubstr("checkpoint-100"),
+                                                  HasSubstr("model.safetensors is damaged"))));
+}
+
+TEST_F(Followed, EndsAtACheckpointOfAnotherKind) {
+  meter_.opening = [](const std::string&) { return absl::UnimplementedError("no such family"); };
+  const absl::Status status = Follow(100, [&](int look) {
+    ASSERT_LT(look, 20);
+    if (look == 2) Save(100);
+  });
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no such family"));
 }
 
 TEST_F(Followed, WaitsUntilACheckpointIsWhole) {

@@ -1,5 +1,7 @@
 #include "trajectory/token_file.h"
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -140,6 +142,9 @@ TEST_F(TokenFile, MistakesNameThePath) {
   EXPECT_THAT(Mistake(Write("d.bin", "abcdefghij"), 0, 4), HasSubstr("--token-bytes"));
   EXPECT_THAT(Mistake(dir_.File("gone")), HasSubstr("gone"));
   EXPECT_THAT(Mistake(dir_.path()), HasSubstr("not a regular file"));
+  const std::string fifo = dir_.File("fifo");  // without a writer
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(Mistake(fifo), HasSubstr("not a regular file"));
   EXPECT_THAT(Mistake(Write("e.npy", "abc")), HasSubstr("is not a NumPy file"));
   EXPECT_THAT(Mistake(Write("f.npy", "\x93NUMPY")), HasSubstr("damaged"));
   EXPECT_THAT(Mistake(Write("g.npy", Numpy("'<f4'", "(9,)", std::string(36, '\0')))),
