@@ -1,6 +1,7 @@
 #include "journal_flags.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "base/strings.h"
@@ -53,22 +54,24 @@ void AddJournal(CLI::App* app, std::string* journal) {
 void AddReplay(CLI::App* app, ReplayFlags* flags) {
   AddJournal(app, &flags->journal);
   app->add_flag("--json", flags->json, "A line of JSON for each report, as in a journal");
-  const auto threshold = [app](const char* name, double* value, double least, const char* help) {
+  // The bounds are those of Validate(VerdictOptions).
+  const auto threshold = [app](const char* name, double* value, std::optional<int> least,
+                               const char* help) {
     app->add_option(name, *value, help)
         ->check([least](const std::string& text) {
           double number = 0;
-          const bool good = CLI::detail::lexical_cast(text, number) && number > 0 &&
-                            number >= least && std::isfinite(number);
+          const bool good = CLI::detail::lexical_cast(text, number) && std::isfinite(number) &&
+                            (least ? number >= *least : number > 0);
           if (good) return std::string();
           return StrCat("'", text, "' is not a ",
-                        least > 0 ? "number of at least 1" : "positive number");
+                        least ? StrCat("number of at least ", *least) : "positive number");
         })
         ->capture_default_str();
   };
   VerdictOptions& options = flags->options;
-  threshold("--plateau-sigmas", &options.plateau_sigmas, 0,
+  threshold("--plateau-sigmas", &options.plateau_sigmas, {},
             "Standard errors of evidence for an alarm while the learning rate is high");
-  threshold("--decay-sigmas", &options.decay_sigmas, 0, "The same while it falls");
+  threshold("--decay-sigmas", &options.decay_sigmas, {}, "The same while it falls");
   threshold("--floor-nats", &options.floor_nats, 0,
             "Least rise of the loss for an alarm, in nats per token");
   threshold("--plateau-ratio", &options.plateau_ratio, 1,

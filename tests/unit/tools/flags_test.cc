@@ -84,7 +84,16 @@ TEST(Flags, ReadsReplay) {
   ASSERT_TRUE(json.ok()) << json.status();
   EXPECT_EQ(std::get<ReplayFlags>(*json).journal, "-");
   EXPECT_TRUE(std::get<ReplayFlags>(*json).json);
+  const auto without_floor = Parse({"replay", "-", "--floor-nats", "0"});
+  ASSERT_TRUE(without_floor.ok()) << without_floor.status();
+  EXPECT_EQ(std::get<ReplayFlags>(*without_floor).options.floor_nats, 0);
   EXPECT_THAT(Mistake({"replay"}), HasSubstr("JOURNAL"));
+  EXPECT_THAT(Mistake({"replay", "-", "--floor-nats", "-1"}),
+              AllOf(HasSubstr("--floor-nats"), HasSubstr("at least 0")));
+  EXPECT_THAT(Mistake({"replay", "-", "--decay-sigmas", "0"}),
+              AllOf(HasSubstr("--decay-sigmas"), HasSubstr("positive")));
+  EXPECT_THAT(Mistake({"replay", "-", "--plateau-ratio", "0.5"}),
+              AllOf(HasSubstr("--plateau-ratio"), HasSubstr("at least 1")));
 }
 
 TEST(Flags, ReadsSlice) {
