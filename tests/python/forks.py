@@ -5,7 +5,7 @@ time. Each runs a script as `python SCRIPT` does: it is __main__, in a session o
     process = forks.start([script, *arguments], folder, environment, stdin=..., stdout=..., stderr=...)
     status = process.wait()
 
-A process that hangs prints where, and exits with status 1; one that forks may hang.
+A process that hangs prints where, and exits with status 1. This limit ends when the process forks.
 """
 
 import faulthandler
