@@ -28,7 +28,7 @@ class TrainingTime {
   const StopSignal& stop_;
   const Clock::time_point begin_ = Clock::now();
   Clock::duration waited_{};
-  int64_t due_ = 0;  // snapshots
+  int64_t counted_ = 0;  // snapshots, taken and skipped
 };
 
 }  // namespace ptqwatch::examples
