@@ -46,7 +46,7 @@ class Launch:
         self.ranks = [
             test.enterContext(Trainer(RANKS, *SMALL, "--store", store, *flags, short=False,
                                       env={"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
-                                      before=(lambda: os.nice(19)) if rank in niced else None))
+                                      before=(lambda: os.nice(10)) if rank in niced else None))
             for rank in range(ranks)]
 
     def __getitem__(self, rank):
@@ -177,7 +177,7 @@ class Alert(RankRuns):
 
 class Faults(RankRuns):
     def flags(self, checkpoints):
-        return ["--every", "10", "--checkpoints", os.path.join(self.folder, checkpoints), "--checkpoint-every", "30", "--timeout", "6"]
+        return ["--every", "10", "--checkpoints", os.path.join(self.folder, checkpoints), "--checkpoint-every", "30", "--timeout", "12"]
 
     def interrupted(self, *flags):
         """Four ranks, one with little time: one stands still for a while, and one is killed."""
@@ -191,7 +191,7 @@ class Faults(RankRuns):
         codes, errors = launch.finish()
         self.assertEqual(codes, [1, 1, 1, -signal.SIGKILL])
         for error in errors[:3]:
-            self.assertIn("rank 3 has sent no gradient for 6 s", error)
+            self.assertIn("rank 3 has sent no gradient for 12 s", error)
 
     def follow(self):
         """A reader that is there from the first report to the last: `ptqwatch watch`."""
