@@ -110,7 +110,7 @@ absl::Status Validate(const CooldownOptions& options) {
   }
   if (options.every_snapshots > 0 && options.decay_steps == 0) {
     return Invalid("cooldown.every_snapshots", StrCat(options.every_snapshots),
-                   "zero where cooldown.decay_steps is");
+                   "zero if cooldown.decay_steps is zero");
   }
   if (options.max_time < std::chrono::milliseconds(0)) {
     return Invalid("cooldown.max_time", StrCat(options.max_time.count(), " ms"),

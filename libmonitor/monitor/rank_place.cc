@@ -23,8 +23,8 @@ struct RankVariables {
   bool rank_alone = false;  ///< `rank` without `ranks` says nothing
 };
 // A launcher's own variables take precedence over the batch system's. Slurm sets SLURM_PROCID and
-// SLURM_NTASKS in a batch script and an interactive shell too, but the size of a step in tasks of a
-// step alone.
+// SLURM_NTASKS in a batch script and an interactive shell too, but SLURM_STEP_NUM_TASKS only inside
+// a job step.
 constexpr RankVariables kRankVariables[] = {{"RANK", "WORLD_SIZE"},
                                             {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                             {"PMI_RANK", "PMI_SIZE"},

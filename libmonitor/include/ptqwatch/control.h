@@ -25,9 +25,9 @@ struct TakeSnapshot {};
 struct Pause {};
 struct Resume {};
 
-/// InvalidArgument unless `steps` is positive.
+/// Replaces the run's schedule. InvalidArgument unless `steps` is positive.
 struct SetEvery {
-  int64_t steps = 0;  ///< between snapshots
+  int64_t steps = 0;  ///< snapshots are due at steps divisible by this
 };
 
 /// Measures a slice through the loss surface: the plane through the weights of two snapshots,

@@ -18,7 +18,7 @@ struct Event {
     kPhaseChange = 1,      ///< the learning rate entered a new phase; `step` is its first step
     kProbeDisabled = 2,    ///< a probe failed too often in a row
     kProbeFailed = 3,      ///< a snapshot was not measured, or only partly
-    kExporterFailed = 4,   ///< an exporter threw; delivered to the other exporters
+    kExporterFailed = 4,   ///< an exporter could not be started, or threw
     kResumed = 5,          ///< a run directory was resumed
     kStopped = 6,          ///< Monitor::Stop was called; the last event
     kSlice = 7,            ///< a slice began, was made, or failed

@@ -24,10 +24,10 @@ enum class OnFailure {
 
 /// Carries reports and events out of the process.
 ///
-/// OnReport and OnEvent are called by one thread at a time and never after Stop: by the monitor
-/// thread, and by Monitor::Stop for the last event. They must return at once: queue, or drop and
-/// count (StatusSource::CountDrop), but never wait. They should not throw; exceptions are counted
-/// and reported to the other exporters.
+/// OnReport and OnEvent are called by one thread at a time, mostly the monitor thread, and never
+/// after Stop. They must return at once: queue, or drop and count (StatusSource::CountDrop), but
+/// never wait. They should not throw; an exception is counted, logged and announced by an event
+/// (Event::Kind::kExporterFailed).
 class PTQWATCH_EXPORT Exporter {
  public:
   virtual ~Exporter() = default;

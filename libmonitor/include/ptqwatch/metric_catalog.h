@@ -24,7 +24,7 @@ struct MetricInput {
   const RunInfo& run;
   const MonitorStatus& status;
   const AnalyzedReport* report;
-  std::optional<double> status_unix_seconds = {};  ///< when `status` was so, if known
+  std::optional<double> status_unix_seconds = {};  ///< time of `status`, if known
 };
 
 enum class MetricType { kGauge, kCounter };

@@ -100,13 +100,13 @@ class PTQWATCH_EXPORT Monitor {
   ///
   /// DeadlineExceeded if the losses closure or a slice in progress does not end within `timeout`,
   /// and Cancelled soon after `cancel` was cancelled; in both cases the work goes on.
-  /// FailedPrecondition before the first OnStep and after Stop. An inert monitor returns its
-  /// creation_status.
+  /// FailedPrecondition before the first OnStep, after Stop, and if no snapshot of the last step
+  /// can be taken. An inert monitor returns its creation_status.
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel = {});
 
   /// Cancels the current measurement, and stops the monitor thread and the exporters. Idempotent; a
-  /// second caller waits for the first. DeadlineExceeded if the losses closure does not return in
-  /// time: the thread is then left behind and touches nothing but that closure.
+  /// second caller waits for the first. DeadlineExceeded if the losses closure or the disk of
+  /// `run_dir` does not return in time: the thread is then left behind and ends when it does.
   absl::Status Stop(std::chrono::milliseconds deadline);
 
   /// Describes the planned measurements as text: layers covered, layers skipped and why, bytes, and

@@ -12,8 +12,8 @@ enum class ProbeStatus;  // report.h, which includes this
 /// The loss under Gaussian noise in the quantized weights (arXiv 2605.02105): every element of a
 /// weight W gets an independent draw of N(0, s^2 mean(W^2)), in all layers together. To second
 /// order the expected increase is s^2 / 2 times CurvatureReport::weighted_trace, but measuring it
-/// takes forward passes alone. The draws depend on the run's seed and the layers' names, so those
-/// of two snapshots are the same.
+/// takes forward passes alone. The draws depend on the run's seed and the layers' names, so all
+/// snapshots get the same ones.
 struct NoiseReport {
   ProbeStatus status{};
   std::string status_detail = {};

@@ -26,11 +26,11 @@ namespace ptqwatch {
 struct LayerSelection {
   /// A parameter must match one of these. Empty: every parameter matches.
   std::vector<std::string> include = {};
-  /// A parameter must match none of these. Parameters that are not factors of a product (norms,
-  /// biases), embeddings and the output head (the last product of the forward pass) are never
-  /// quantized.
+  /// A parameter must match none of these. Never quantized, whatever the patterns: embeddings, and
+  /// parameters that are not factors of a product (norms, biases). Monitor::Describe lists all
+  /// parameters that are left out, with the reasons.
   std::vector<std::string> exclude = {};
-  /// Quantize the output head too.
+  /// Also quantize the output head: the last product of the forward pass.
   bool output_head = false;
 };
 
@@ -64,8 +64,8 @@ PTQWATCH_EXPORT absl::Status Validate(const CurvatureOptions& options);
 struct ScheduleOptions {
   /// Snapshots are due at steps divisible by this.
   int64_t every = 1000;
-  /// If positive, replaces `every`: snapshots are due this many seconds after the first step, then
-  /// after twice as many, and so on. Depends on the clock, so another run has other due steps.
+  /// If positive, replaces `every`: snapshots are due at multiples of this many seconds after the
+  /// first step. Depends on the clock, so another run has other due steps.
   double every_seconds = 0;
   /// If positive, replaces `every`: this many snapshots between a step and ten times that step,
   /// evenly spaced on a logarithmic scale. 4 gives steps 1, 2, 4, 6, 10, 18, 32, 57, 100, ...
@@ -147,8 +147,8 @@ struct MonitorOptions {
   std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
-  /// Maximum bytes of Gram matrices held at a time. One takes 8 times the square of a layer's
-  /// inputs: 1 GiB is enough for 11,585 inputs. If all of them together need more, the calibration
+  /// Maximum bytes of Gram matrices held at a time. The matrix of a layer with d inputs takes 8 d^2
+  /// bytes: 1 GiB is enough for 11,585 inputs. If all of them together need more, the calibration
   /// data runs through the model several times, with the same result. A layer whose own Gram matrix
   /// needs more is skipped and reported.
   int64_t max_gram_bytes = int64_t{1} << 30;
@@ -182,12 +182,11 @@ struct MonitorOptions {
   int64_t max_probe_tokens = 65536;
   /// Measures the loss increase of the watched quantizer (Verdict::method) on this many further
   /// sets of probe batches, for a narrower error bar (Report::pooled). Cuts the subject's probe
-  /// batches, in order, into 1 + this many sets of as many batches each. All other measurements use
-  /// the first set alone, which also has those left over. A further set costs two forward passes
-  /// over its batches, up to max_probe_tokens, and the trainer that has it quantizes once more.
-  /// `ranks` deal the sets among them, so that those with time to spare narrow the error bar. A
-  /// plan without time for a rank's sets leaves them out, and the report says so. 0: off. Needs
-  /// more probe batches than sets.
+  /// batches, in order, into 1 + this many sets of equal size; batches left over go to the first
+  /// set, which alone serves all other measurements. A further set costs two forward passes over
+  /// its batches, up to max_probe_tokens, and a trainer with further sets quantizes once more. With
+  /// `ranks`, each rank measures some of the sets. If the plan has no time for a rank's sets, they
+  /// are left out, and the report says so. 0: off. Needs more probe batches than further sets.
   int64_t further_probe_sets = 0;
   /// Wall-clock cap of one snapshot. Measurements cut short have the status out_of_time and no
   /// value. With adapt_plan, plans take about half of it on average. Zero: no cap.
@@ -218,8 +217,8 @@ struct MonitorOptions {
   /// take longer); the curvature along quantization errors; curvature; quantizers whose weights do
   /// not fit. Create fails if even the replica does not fit. 0: a quarter of the memory that the
   /// machine, the cgroup and the process limits leave free at Create. Measurements never take more
-  /// than half of the memory that is free when they start. Host and GPUs each have a budget of
-  /// their own; a GPU's also ends at device_reserve_bytes, and by default there alone.
+  /// than half of the memory that is free when they start. The host and each GPU have separate
+  /// budgets. On a GPU, device_reserve_bytes also limits the monitor; with 0 nothing else does.
   int64_t max_bytes = 0;
   /// Threads that the trainer computes with; Finish may use as many. 0: at::get_num_threads() at
   /// Create.
@@ -233,7 +232,7 @@ struct MonitorOptions {
   /// On the trainer's own GPU nothing isolates the monitor from training: a failed assertion or an
   /// illegal access in a kernel started by the losses closure ends all CUDA work of the process,
   /// and no priority keeps the monitor's kernels from delaying others. Everything that the closure
-  /// and the replica use beside their tensors must work on this device.
+  /// and the replica use besides their tensors must work on this device.
   std::string monitor_device = "auto";
   /// For models on a GPU whose trainer calls Monitor::BeforeUpdate: copies parameters on a stream
   /// of the monitor, beside the next forward and backward passes, instead of on the trainer's
@@ -257,18 +256,18 @@ struct MonitorOptions {
   bool allow_changed_run = false;
 
   /// For trainers that hold the same weights (data-parallel training): this trainer's number, from
-  /// 0, and how many there are. Each is given a share of the measurements, the same at every
-  /// snapshot, and writes the directory `run_dir`/rank-NNNN; whoever reads `run_dir` sees one run.
-  /// The monitors never talk to each other. All need equal options, probe and calibration data, and
-  /// the same `run_dir`. Snapshots are taken at steps on which all can agree: those of the
-  /// schedule, or every 2nd, 4th, 8th, ... of them if a trainer has less time; `every_seconds` is
-  /// refused. Set both or neither. Neither: from the environment. 1 of `ranks`: a trainer alone.
+  /// 0, and the number of trainers. Each trainer makes a share of the measurements, the same at
+  /// every snapshot, and writes the directory `run_dir`/rank-NNNN; a reader of `run_dir` sees one
+  /// run. The monitors never talk to each other. All need equal options, probe and calibration
+  /// data, and the same `run_dir`. Snapshots are taken at the steps of the schedule, or at every
+  /// 2nd, 4th, 8th, ... of them if a trainer has less time; `every_seconds` is refused. Set both or
+  /// neither. Neither: taken from the environment. `ranks` = 1: a trainer alone.
   std::optional<int64_t> rank = {};
   std::optional<int64_t> ranks = {};
-  /// Whether `rank` and `ranks`, if unset, come from the launcher's variables: RANK and WORLD_SIZE
-  /// (torchrun), OMPI_COMM_WORLD_RANK and _SIZE, PMI_RANK and PMI_SIZE, or, inside a job step,
-  /// SLURM_PROCID and SLURM_NTASKS; the first pair that is set. Set it to false if the trainers
-  /// have different weights, or if only one of them has a monitor.
+  /// Whether `rank` and `ranks`, if unset, come from the launcher's variables. The first pair that
+  /// is set counts: RANK and WORLD_SIZE (torchrun), OMPI_COMM_WORLD_RANK and _SIZE, PMI_RANK and
+  /// PMI_SIZE, or, inside a job step, SLURM_PROCID and SLURM_STEP_NUM_TASKS. Set it to false if the
+  /// trainers have different weights, or if only one of them has a monitor.
   bool ranks_from_environment = true;
 
   /// Starts `ptqwatch serve` beside the run, as a separate process: /metrics, gRPC and the live

@@ -107,8 +107,8 @@ enum class OptimizerKind {
   /// Weight decay is separate: w = (1 - eta wd) w - eta / (1 - beta1^t) m / (sqrt(v / (1 -
   /// beta2^t)) + epsilon) (arXiv 1711.05101).
   kAdamW = 2,
-  /// Momentum whose matrices are orthogonalized (arXiv 2502.16982), with or without another
-  /// rule for other parameters. Known by its name alone: reports have no edge of
+  /// Orthogonalized momentum for matrices (arXiv 2502.16982), with or without another rule for
+  /// other parameters. Only the name is known, not the rule's settings: reports have no edge of
   /// stability.
   kMuon = 3,
 };
@@ -129,7 +129,7 @@ struct QuantizerKey {
   std::string format;  ///< as FormatOf(QuantizerSpec)
   friend auto operator<=>(const QuantizerKey&, const QuantizerKey&) = default;
 };
-/// The key of any record with method, bits and format. Without a format, it is the method's.
+/// The key of any record with method, bits and format. An absent format means the method's.
 template <typename Record>
 QuantizerKey KeyOf(const Record& record) {
   const std::optional<QuantizationMethod> method = record.method;
@@ -143,12 +143,12 @@ bool SameQuantizer(const Record& record, const Other& other) {
   return KeyOf(record) == KeyOf(other);
 }
 
-/// The name of a quantizer in tables, series and costs: "gptq3", "awq4"; "nf4" and "llm_int8" name
-/// their bits already. A format other than the method's is added, and replaces the bits unless its
-/// codes are integers: "gptq-nvfp4", "rtn4-int-h64". ParseQuantizer reads it.
+/// The name of a quantizer in tables, series and costs: "gptq3", "awq4"; "nf4" and "llm_int8"
+/// already name their bits. A format other than the method's is added, and replaces the bits unless
+/// its codes are integers: "gptq-nvfp4", "rtn4-int-h64". ParseQuantizer reads it.
 PTQWATCH_EXPORT std::string ShortName(const QuantizerKey& key);
-/// Its name in sentences: "3-bit GPTQ", "NF4", "4-bit GPTQ (nvfp4)". A method that is absent gives
-/// "3 bits".
+/// The name of a quantizer in sentences: "3-bit GPTQ", "NF4", "4-bit GPTQ (nvfp4)". Without a
+/// method: "3 bits".
 PTQWATCH_EXPORT std::string LabelOf(const QuantizerKey& key);
 
 /// One layer under one quantizer.
@@ -224,8 +224,8 @@ struct QuantizationReport {
   /// more than a quarter of it and by more than two standard errors: the loss along the error is
   /// beyond the quadratic (arXiv 2606.09012). Absent if the prediction holds up to the last scale.
   std::optional<double> beyond_quadratic_scale;
-  /// 2 / eta_c along the error, from losses alone (CriticalSharpness): of a trajectory's parabola.
-  /// Absent if curvature_along_error has the number.
+  /// Trajectories without curvature only: 2 / eta_c along the error (CriticalSharpness), from the
+  /// parabola of `loss_along`.
   std::optional<double> critical_sharpness;
   /// Accuracy of the quantized model on the same examples, as Report::probe_accuracy_ratio.
   std::optional<double> accuracy_ratio;
@@ -266,8 +266,8 @@ struct EigenvalueReport {
 };
 
 /// The Hessian H of the mean loss on the curvature batch, with respect to the parameters in scope,
-/// at the snapshot's full-precision weights. Units are nats per squared unit of weight. Each rank
-/// that measures a part of it has found the eigenvalues, which all parts need.
+/// at the snapshot's full-precision weights. Units are nats per squared unit of weight. With ranks,
+/// each that measures a part of it searches for the eigenvalues, because every part needs them.
 struct CurvatureReport {
   ProbeStatus status = ProbeStatus::kUnknown;
   std::string status_detail;
@@ -310,8 +310,8 @@ struct CurvatureReport {
   std::string trace_detail;
   /// Finite differences only: ||Hv(step) - Hv(step / 2)|| / ||Hv||, checked once a snapshot.
   std::optional<double> step_check_ratio;
-  /// For the numbers of this report. With ranks, products of the search for eigenvalues count once,
-  /// where the edge of stability is measured.
+  /// Number of products with H. With ranks, the search for eigenvalues counts only on the rank that
+  /// measures the edge of stability.
   int64_t hessian_products = 0;
   std::optional<int64_t> graph_bytes;      ///< memory of the gradient graphs, if they were retained
   std::optional<OptimizerKind> optimizer;  ///< absent if the trainer passes none
@@ -372,7 +372,7 @@ struct AveragingReport {
   friend bool operator==(const AveragingReport&, const AveragingReport&) = default;
 };
 
-/// The model at `bits`, but its layers with the highest cost for their size at `raised_bits`.
+/// The model at `bits`, and at `raised_bits` in the layers with the highest cost for their size.
 struct MixedPrecisionReport {
   std::optional<QuantizationMethod> method;
   int bits = 0;
@@ -406,7 +406,7 @@ struct Plan {
   /// Curvature is measured at every n-th snapshot; 0: never.
   int64_t curvature_every = 0;
   int64_t merges = 0;  ///< at most; weighted averages of snapshots (AveragingOptions::merges)
-  /// Further sets of probe batches (PooledLoss): all of a rank's or none. Ranks add up.
+  /// Further sets of probe batches (PooledLoss): all or none of a rank's; with ranks, the sum.
   int64_t further_probe_sets = 0;
   friend bool operator==(const Plan&, const Plan&) = default;
 };
@@ -422,7 +422,7 @@ struct Report {
   std::optional<std::string> branch;  ///< branch of a run that forks; absent: it has only one
   std::optional<int64_t> rank;        ///< one of several trainers of a run; absent: it has only one
   std::optional<int64_t> ranks;       ///< number of trainers of this attempt; absent: one
-  std::optional<std::string> source;  ///< "live" or, from checkpoints, "trajectory"; absent: live
+  std::optional<std::string> source;  ///< "trajectory": from a checkpoint; absent: a live run
   /// Sequence of the report whose probe state this one started from; 0: a cold start.
   int64_t probe_state_sequence = 0;
 
@@ -437,7 +437,7 @@ struct Report {
   std::optional<int64_t> decay_onset_step;      ///< first step with a rate below the plateau
   bool rolled_back = false;     ///< the step number went backwards since the previous report
   std::string snapshot_digest;  ///< of all parameters' bits; empty if they could not be loaded
-  std::vector<ParameterDigest> parameter_digests;  ///< in the order of the table; of ranks alone
+  std::vector<ParameterDigest> parameter_digests;  ///< with ranks only; in the model's order
 
   ProbeStatus probe_status = ProbeStatus::kUnknown;  ///< of the full-precision loss
   std::string probe_status_detail;

@@ -101,19 +101,19 @@ PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);
 /// socket except the run's own, to send a command. Cost: Reports and Watch read the journal from
 /// the beginning.
 ///
-/// A run is `degraded`, with a reason, if it shows no sign of life for 15 seconds without having
-/// reported its end. If another run takes over the directory, only the reports of the new run
-/// follow. Status returns NotFound if no run has begun. Do returns Unavailable if no run answers on
-/// this machine, and PermissionDenied if the directory belongs to another user.
+/// A run that has not reported its end is `degraded`, with a reason, if its status file is a minute
+/// old at the first look, or does not change for 15 seconds during Watch. If another run takes over
+/// the directory, only the reports of the new run follow. Status returns NotFound if no run has
+/// begun. Do returns Unavailable if no run answers on this machine, and PermissionDenied if the
+/// directory belongs to another user.
 ///
 /// A run with several ranks (MonitorOptions::ranks) has a directory for each in `run_dir`. They are
-/// read as one run: a report for each step, once all ranks have reported it, or those that have not
-/// are over, show no sign of life, have passed the step, or take longer than five minutes. What a
-/// rank still owes then has the status ProbeStatus::kOtherRank and a detail that names it; when it
-/// comes late, it is left out until the journals are read anew. Verdicts are computed from the
-/// merged reports, which `sequence` counts; Status, which does not read the journals, gives the
-/// highest sequence of a rank instead. A command goes to every rank that runs on this machine, and
-/// Do succeeds if one accepts it. Do then also costs what Reports does.
+/// read as one run: a report for each step, once every rank has reported it, has ended, shows no
+/// sign of life, has passed the step, or has taken longer than five minutes. Measurements that a
+/// rank has not reported by then have the status ProbeStatus::kOtherRank and a detail that names
+/// the rank; if they come late, they are left out until the journals are read anew. Verdicts are
+/// computed from the merged reports, which `sequence` counts. A command goes to every rank that
+/// runs on this machine, and Do succeeds if one accepts it. Status and Do also read all journals.
 ///
 /// The run may be on another host that shares the directory, for instance by NFS. Then Status takes
 /// up to five seconds if the clocks differ by more than a minute, and Do names the host.

@@ -16,8 +16,8 @@ struct ServerSecurity {
   /// Clients must present a certificate signed by one of these authorities, PEM (mutual TLS). Needs
   /// a server certificate.
   std::string client_ca_file = {};
-  /// Clients must send "authorization: Bearer TOKEN" with the token in this file: 16 to 512
-  /// characters without whitespace, apart from a final newline. Read once. Over HTTP it is also the
+  /// Clients must send "authorization: Bearer TOKEN" with the token in this file: 16 to 512 visible
+  /// ASCII characters, and a newline at most at the end. Read once. Over HTTP it is also the
   /// password of a browser's login, with any user name. A server that other machines can reach
   /// needs a certificate, too, because they could read the token otherwise.
   std::string token_file = {};

@@ -161,14 +161,14 @@ struct RankStatus {
 /// Whether the ranks of a run have equal parameters, by the digests in their reports.
 struct ReplicaStatus {
   int64_t compared_step = 0;   ///< newest step that two ranks or more have reported; 0: none yet
-  bool diverged = false;       ///< until all ranks that differed are equal to others
+  bool diverged = false;       ///< true until all ranks that differed are equal again
   int64_t diverged_step = 0;   ///< first step at which they differed
-  std::string parameter = {};  ///< first one that differs, in the order of the model's table
+  std::string parameter = {};  ///< first one that differs, in the model's order
   /// The ranks that differ from most ranks, such as "2" or "2, 5"; empty without a majority.
   std::string minority = {};
 };
 
-/// The current counters and gauges, as a copy. Reading it takes less than a microsecond.
+/// The current counters and gauges, as a copy.
 struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
   int64_t steps_total = 0;

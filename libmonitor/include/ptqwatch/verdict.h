@@ -129,7 +129,7 @@ struct Verdict {
   std::optional<std::string> format = {};  ///< absent: implied by the method
   /// As Report::decay_onset_step: the first step with a learning rate below the plateau.
   std::optional<int64_t> decay_onset_step = {};
-  /// The snapshot since which the full-precision loss has not improved by more than 0.5 % a
+  /// Step of the snapshot since which the full-precision loss has improved by less than 0.5 % per
   /// doubling of the steps (docs/verdicts.md), over all snapshots or those before the rate began to
   /// fall. Quantization error may rise from here rather than from the decay (arXiv 2604.15167).
   std::optional<int64_t> loss_converged_step = {};

@@ -20,8 +20,8 @@ struct VerdictOptions {
   double decay_ratio = 1.1;
 };
 
-/// InvalidArgument naming the field and its value: sigmas and the floor must be positive, ratios at
-/// least 1.
+/// InvalidArgument naming the field and its value: sigmas must be positive, the floor at least 0,
+/// and ratios at least 1.
 PTQWATCH_EXPORT absl::Status Validate(const VerdictOptions& options);
 
 }  // namespace ptqwatch

@@ -20,10 +20,11 @@ struct SubjectLoss {
 };
 
 /// Evaluates the losses closure on a copy of the live weights, in evaluation mode, for comparison
-/// with the loss that the trainer itself computes for this batch. Makes all checks of the closure
-/// that Monitor::Create makes. The subject can still be given to a monitor, which then uses the
-/// replica built here; it is held until then. Call it on the trainer's thread between steps. Costs
-/// at most eight evaluations of the batch and two copies of the model.
+/// with the loss that the trainer itself computes for this batch. Makes the checks of the closure
+/// that Monitor::Create makes on one batch, except those of gradients. The subject can still be
+/// given to a monitor, which then uses the replica built here; it is held until then. Call it on
+/// the trainer's thread between steps. Costs at most eight evaluations of the batch and two copies
+/// of the model.
 ///
 /// FailedPrecondition naming the failed check or the closure's exception; ResourceExhausted if
 /// memory runs out.
