@@ -14,7 +14,7 @@
 namespace ptqwatch::internal {
 
 /// Serves runs over HTTP: GET /metrics (Prometheus text format 0.0.4, or OpenMetrics 1.0.0 on
-/// request); the live page at / and the API it reads, /api/v1/... (docs/operations.md); GET
+/// request); the live page at / and the API it reads, /api/v1/... (docs/api.md); GET
 /// /healthz, 200 while the process lives; GET /readyz, 200 if every run is measuring, about to
 /// measure or over, else 503. Thread-safe.
 class WebServer {

@@ -14,8 +14,8 @@ double ShapeAt(DecayShape shape, double t);
 
 /// The weights, oldest first, with which an average of `count` snapshots emulates a decay over them
 /// (WSM, arXiv 2507.17634): c_i = s(i / n) - s((i + 1) / n) for i = 0 ... n - 1. In the average the
-/// update between snapshots i - 1 and i counts s(i / n) times. The weights are positive and add up
-/// to 1 but for rounding. A linear decay gives the mean.
+/// update between snapshots i - 1 and i counts s(i / n) times. The weights are positive and, up to
+/// rounding, add up to 1. A linear decay gives the mean.
 std::vector<double> MergeWeights(DecayShape shape, size_t count);
 
 /// A merge: the weighted average of the newest snapshots.

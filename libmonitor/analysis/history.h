@@ -39,11 +39,11 @@ struct Point {
   std::optional<int64_t> onset_step;  ///< of the current alarm or recovery
 };
 
-/// The snapshots of a series, by ascending step: of more than 1,024 every second of the older half
-/// is dropped, but for those behind the baseline. Other tokens shift the level of a series, so the
-/// watched quantizer's is that on all sets of probe batches if every snapshot has them, and
-/// otherwise that on the first set, at every snapshot. The first snapshot, which may be small, need
-/// not have them, and is then left out.
+/// The snapshots of a series, by ascending step. Beyond 1,024, every second snapshot of the older
+/// half is dropped unless the baseline uses it. Other tokens shift the level of a series, so the
+/// watched quantizer's series is on all sets of probe batches if every snapshot has them, and
+/// otherwise on the first set. The first snapshot, which may be small, need not have all sets, and
+/// is then left out.
 class History {
  public:
   /// Adds a report and returns its index. If its step is not above the newest one and it was

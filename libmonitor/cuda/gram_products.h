@@ -9,7 +9,7 @@
 
 namespace ptqwatch::internal {
 
-/// Rows of which the products are added up in float32 by matrix units.
+/// Rows whose products matrix units add up in float32.
 struct ProductRows {
   RowType type = RowType::kFloat32;
   int64_t rows = 0;
@@ -23,7 +23,7 @@ struct ProductRows {
   const int64_t* skipped = nullptr;  ///< the number of such rows
 };
 
-/// The most rows whose products are added up in float32, but for a remainder of less than 8.
+/// The most rows whose products are added up in float32, apart from a remainder of less than 8.
 inline constexpr int64_t kRowsInFloat32 = 8192;
 
 /// The size of AddProducts' panel.

@@ -16,11 +16,11 @@ struct RankView {
   std::optional<int64_t> snapshot_step;  ///< of its newest report, if known
 };
 
-/// The status of a run from those of its ranks: counters are added, steps are those of the furthest
-/// rank, and other members those of the lowest rank that runs. The run is degraded if a rank is,
-/// and its reason names the ranks. So is a rank that is of another run than the lowest rank, or has
-/// another fingerprint in the same attempt, because its reports are left out. The run is over once
-/// all ranks are, or show no sign of life, and one of them has said so. REQUIRES: `ranks` is
+/// Merges the statuses of a run's ranks: adds counters, takes steps from the furthest rank, and
+/// other members from the lowest rank that runs. The run is degraded if a rank is, and its reason
+/// names the ranks. A rank of another run than the lowest rank's, or with another fingerprint in
+/// the same attempt, also counts as degraded, because its reports are left out. The run is over
+/// once all ranks are, or show no sign of life, and one of them has said so. REQUIRES: `ranks` is
 /// ascending.
 RunStatus MergeStatus(const std::vector<RankView>& ranks);
 

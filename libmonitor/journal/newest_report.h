@@ -14,9 +14,9 @@ namespace ptqwatch::internal {
 /// MiB. A failure has the status of errno and names the path.
 absl::StatusOr<std::optional<AnalyzedReport>> ReadNewestReport(const std::string& run_dir);
 
-/// The highest attempt in the newest reports of the ranks that have a directory in `run_dir`, 0
-/// without any: that of the newest launch that has reported. Reads the journals of the first eight
-/// ranks and ignores errors.
+/// The highest attempt in the newest reports of the ranks that have a directory in `run_dir`: the
+/// newest launch that has reported. 0 if none has. Reads the journals of the first eight ranks and
+/// ignores errors.
 int NewestAttemptAmongRanks(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal

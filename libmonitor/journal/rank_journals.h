@@ -51,11 +51,11 @@ class RankJournals {
   /// another error names the path.
   absl::Status ReadStatus();
   /// Reads up to about 200 lines and delivers the steps that are due. True if more can be read at
-  /// once. An error is that of a rank whose journal cannot be read; the others are read on.
+  /// once. An error names a rank whose journal cannot be read; the others are still read.
   absl::StatusOr<bool> ReadJournals();
 
   bool known() const;
-  /// Whether a status that is old by another host's clock may yet be of a run that lives.
+  /// Whether a status that is old by another host's clock may still belong to a live run.
   bool undecided() const;
   /// Leaves out ranks that are left over from a time with more of them.
   RunStatus status() const;

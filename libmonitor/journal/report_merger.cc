@@ -12,8 +12,8 @@ namespace {
 // A larger number in a journal is damage.
 constexpr int64_t kMostRanks = 1'000'000;
 
-// The digest that most of the parts have; of several, that of the lowest rank. A part without one
-// was not loaded and has no measurements.
+// The digest of most parts; on a tie, the lowest rank's among these. A part without a digest was
+// not loaded and has no measurements.
 std::string MostCommonDigest(const std::vector<Report>& parts) {
   std::map<std::string, int> counts;
   for (const Report& part : parts) ++counts[part.snapshot_digest];

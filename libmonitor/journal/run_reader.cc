@@ -77,7 +77,7 @@ class AllRanks final : public RunReader {
     if (!alert.message.empty() && handlers_.event) handlers_.event(alert);
   }
 
-  // The event of a monitor whose verdict becomes an alarm, or another one, or none.
+  // The event that a monitor makes when the verdict becomes or leaves an alarm.
   Event AlertOf(const AnalyzedReport& analyzed) {
     const Verdict& verdict = analyzed.verdict;
     Event alert{.kind = Event::Kind::kAlert,

@@ -40,7 +40,7 @@ absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
 struct QuantizedBlock {
   /// If not ok, the quantizer failed, and the rest is incomplete.
   absl::Status status;
-  std::vector<at::Tensor> weights;  ///< of each linear; the block's own where there are no codes
+  std::vector<at::Tensor> weights;  ///< of each linear; the block's own if it has no codes
   std::vector<QuantizedLayerRow> rows;
   double seconds = 0;  ///< work shared by several quantizers counts for the first
 };

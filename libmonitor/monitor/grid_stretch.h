@@ -19,8 +19,8 @@ class GridStretch {
   /// REQUIRES: `density` is a power of two.
   explicit GridStretch(int64_t density);
 
-  /// k: every 2^k-th point of the common grid is taken, while the learning rate does not decay only
-  /// regular ones. At first, only regular ones.
+  /// k: every 2^k-th point of the common grid is taken; while the learning rate does not decay,
+  /// only regular ones. At first, only regular ones.
   int stretch() const { return stretch_; }
 
   /// Takes the mean seconds that a snapshot needs until the next one may come, and the seconds

@@ -40,8 +40,8 @@ class Publisher final : public StatusSource {
   /// started and returns its error. Leaves out any other exporter that fails, with a log line and
   /// an event kExporterFailed.
   absl::Status Start(Control* control, size_t required = SIZE_MAX);
-  /// Neither has an effect after Stop. If an exporter throws, all get one event kExporterFailed, and
-  /// no further one until it has worked again.
+  /// Neither has an effect after Stop. If an exporter throws, all get one event kExporterFailed,
+  /// and no further one until it has worked again.
   void Publish(std::shared_ptr<const AnalyzedReport> report);
   void PublishEvent(const Event& event);
   /// Publishes `last`, if given, and stops the exporters within the deadline; idempotent. No

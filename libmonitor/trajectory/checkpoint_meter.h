@@ -22,7 +22,7 @@ struct ModelFacts {
   int64_t covered_parameters = 0;  ///< that are quantized
 };
 
-/// A prediction of what measuring a checkpoint takes.
+/// The predicted cost of measuring a checkpoint.
 struct MeterCost {
   int64_t bytes = 0;
   double seconds = 0;

@@ -29,8 +29,8 @@ class CheckpointWatch {
                            std::function<void(std::string_view)> notice = nullptr)
       : folders_(std::move(folders)), notice_(std::move(notice)) {}
 
-  /// Lists the complete checkpoints, sorted by branch and step, of whose files none has changed
-  /// since the previous call. Errors are those of ListCheckpoints.
+  /// Lists the complete checkpoints whose files have not changed since the previous call, sorted by
+  /// branch and step. Errors are those of ListCheckpoints.
   absl::StatusOr<std::vector<Checkpoint>> Poll();
 
   static constexpr int kLooksUntilTold = 60;  ///< five minutes

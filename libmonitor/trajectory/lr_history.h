@@ -17,8 +17,8 @@ struct LrAtCheckpoint {
   LrState lr;                           ///< phase unknown without a rate
 };
 
-/// The rate at each checkpoint: the manifest's, else that of the branch's schedule, else the one
-/// that the trainer logged at or before its step. Never a guess. Follows each branch with an
+/// The rate at each checkpoint: from the manifest, else from the branch's schedule, else the last
+/// one that the trainer logged up to its step. Never a guess. Follows each branch with an
 /// LrTracker of its own, through every step of a schedule and every rate that a trainer logged, so
 /// phases and onsets are those of a live run.
 ///

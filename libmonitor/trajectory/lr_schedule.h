@@ -38,13 +38,13 @@ struct LrSchedule {
 /// linear decay from the end of the warm-up on. InvalidArgument names the key and its value.
 absl::StatusOr<LrSchedule> ParseLrSchedule(std::string_view expression);
 
-/// Schedules by branch; that of "" is for branches without one of their own.
+/// Schedules by branch; branches that are not listed have the schedule of "".
 class LrSchedules {
  public:
   /// Each of `texts` is EXPRESSION or BRANCH=EXPRESSION. InvalidArgument as above, and for two
   /// schedules of a branch.
   static absl::StatusOr<LrSchedules> Parse(absl::Span<const std::string> texts);
-  /// Null without one.
+  /// Null if the branch has no schedule.
   const LrSchedule* Of(const std::string& branch) const;
 
  private:

@@ -20,7 +20,7 @@ std::vector<std::string> FoldersOf(const Checkpoint& checkpoint) {
   return checkpoint.soup.empty() ? std::vector{checkpoint.path} : checkpoint.soup;
 }
 
-// The checkpoints, and those of which only a report is left.
+// The checkpoints, and removed ones that have a report.
 std::vector<Checkpoint> WithMeasured(absl::Span<const Checkpoint> checkpoints,
                                      const TrajectoryRun& run) {
   std::vector<Checkpoint> all(checkpoints.begin(), checkpoints.end());

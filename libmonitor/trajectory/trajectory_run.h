@@ -27,10 +27,10 @@ namespace ptqwatch::internal {
 
 /// The run directory of a trajectory: lock, journal, status file. All processes that fill it are
 /// one attempt, so its journal does not show where one of them ended. It holds reports and no
-/// events. For one thread, but for Alive.
+/// events. For one thread, except Alive.
 class TrajectoryRun {
  public:
-  /// Creates the directory or goes on in it. Settings must be those of the reports there.
+  /// Creates the directory or continues in it. The reports there must have the same settings.
   /// FailedPrecondition (another process has the directory, other settings, a run that is no
   /// trajectory), otherwise the system's errors; all name the directory. `clock` must outlive this.
   static absl::StatusOr<std::unique_ptr<TrajectoryRun>> Open(const std::string& run_dir,
@@ -43,15 +43,15 @@ class TrajectoryRun {
   const std::string& fingerprint() const { return publisher_->run().fingerprint; }
   /// Whether the journal has a report of this branch and step.
   bool Has(const std::string& branch, int64_t step) const;
-  /// Reports of this and earlier processes, in the order of the journal; without layers, but for
-  /// those added by this process.
+  /// Reports of this and earlier processes, in the order of the journal. Only those added by this
+  /// process have layers.
   const std::vector<AnalyzedReport>& reports() const { return reports_; }
 
   /// Shows in the status file that a unit is being measured.
   void Begin(const TrajectoryUnit& unit);
   /// Shows that nothing is being measured.
   void Idle() { board_.SetBusy(false, Now()); }
-  /// Shows that the work goes on; thread-safe.
+  /// Shows that measuring continues; thread-safe.
   void Alive();
   /// Gives the report its place in the run and its verdict, and appends it to the journal. Returns
   /// once it is on the disk. The system's errors name the journal.

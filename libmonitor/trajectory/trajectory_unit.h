@@ -37,7 +37,7 @@ void FillHeader(const TrajectoryUnit& unit, Report& report);
 
 /// Measures a unit: the checkpoint and, with at least two checkpoints in its window, their mean, as
 /// AveragingReport with `average` as its window. A checkpoint that is not finite gives a report
-/// that says so. Errors name the checkpoint; those of a mean are in its report, but for Cancelled.
+/// that says so. Errors name the checkpoint. Errors of a mean, except Cancelled, are in its report.
 absl::StatusOr<Report> MeasureUnit(const TrajectoryUnit& unit, int64_t average,
                                    CheckpointMeter& meter,
                                    const std::function<void(const MeterProgress&)>& progress,

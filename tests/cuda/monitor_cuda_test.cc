@@ -153,7 +153,7 @@ TEST_F(MonitorCuda, TakesAClosureOnTheCpuThatFailsForAnOrdinaryError) {
 }
 
 // Last, in a process of its own: the context is lost afterwards, which is the stated risk.
-TEST_F(MonitorCuda, DISABLED_GivesUpWhereTheContextIsLost) {
+TEST_F(MonitorCuda, DISABLED_GivesUpIfTheContextIsLost) {
   GpuTrainer trainer;
   MonitorOptions options;
   options.schedule.every = 1;

@@ -87,7 +87,7 @@ struct PickRatio {
     int best = 0;
     double least = HUGE_VAL;
     for (int i = 0; i < kAwqRatios; ++i) {
-      // As AwqLoss on the host: a negative loss is rounding.
+      // As on the host: a negative loss is rounding.
       double loss = out[kSearchLosses + 2 * i];
       if (loss < 0) loss = 0;
       if (loss < least) {

@@ -10,7 +10,7 @@
 
 namespace ptqwatch::internal {
 
-/// Matrices in two parts, of which each is a batch of bfloat16 arrays.
+/// Matrices in two parts, each a batch of bfloat16 arrays.
 struct TwoParts {
   Strided<uint16_t> high = {};
   Strided<uint16_t> rest = {};

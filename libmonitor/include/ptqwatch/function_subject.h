@@ -53,7 +53,7 @@ struct FunctionSubjectOptions {
   Batches probe = {};
   /// Empty: the probe batches.
   Batches calibration = {};
-  /// Empty: the first 64 sequences of the probe batches, or as many as contain 1000 losses.
+  /// Empty: the first 64 sequences of the probe batches, or more, until they have 1000 losses.
   Batches curvature = {};
   /// The CUDA stream that updates `live`, if it is not the current stream at each OnStep. Wrap a
   /// cudaStream_t by c10::cuda::getStreamFromExternal. It must belong to the tensors' device and

@@ -36,7 +36,7 @@ struct ModuleSubjectOptions {
   Batches probe = {};
   /// Empty: the probe batches.
   Batches calibration = {};
-  /// Empty: the first 64 sequences of the probe batches, or as many as contain 1000 losses.
+  /// Empty: the first 64 sequences of the probe batches, or more, until they have 1000 losses.
   Batches curvature = {};
   /// The optimizer's rule and state; needed to measure the distance to the edge of stability. For
   /// LibTorch's optimizers: `[&] { return ptqwatch::ViewOf(optimizer, *model); }`

@@ -185,8 +185,9 @@ struct MonitorOptions {
   /// batches, in order, into 1 + this many sets of equal size; batches left over go to the first
   /// set, which alone serves all other measurements. A further set costs two forward passes over
   /// its batches, up to max_probe_tokens, and a trainer with further sets quantizes once more. With
-  /// `ranks`, each rank measures some of the sets. If the plan has no time for a rank's sets, they
-  /// are left out, and the report says so. 0: off. Needs more probe batches than further sets.
+  /// `ranks`, each rank measures some of the sets: those that have time to spare narrow the error
+  /// bar. If the plan has no time for a rank's sets, they are left out, and the report says so. 0:
+  /// off. Needs more probe batches than further sets.
   int64_t further_probe_sets = 0;
   /// Wall-clock cap of one snapshot. Measurements cut short have the status out_of_time and no
   /// value. With adapt_plan, plans take about half of it on average. Zero: no cap.

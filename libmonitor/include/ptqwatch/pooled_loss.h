@@ -34,7 +34,7 @@ struct ProbeSet {
 
 /// The loss increase of the watched quantizer (Verdict::method) on all sets of probe batches
 /// together (MonitorOptions::further_probe_sets). Its numbers are absent unless all sets were
-/// measured: those of fewer sets would not be comparable.
+/// measured: numbers from fewer sets would not be comparable.
 struct PooledLoss {
   std::optional<QuantizationMethod> method = {};
   int bits = 0;

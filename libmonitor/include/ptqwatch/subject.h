@@ -156,8 +156,8 @@ class PTQWATCH_EXPORT Subject {
   virtual const std::vector<Batch>& probe() const = 0;
   /// Data whose activations calibrate the quantizers.
   virtual const std::vector<Batch>& calibration() const = 0;
-  /// Data for measuring curvature. Empty: the first 64 sequences of the probe batches, or as many
-  /// as contain 1000 losses.
+  /// Data for measuring curvature. Empty: the first 64 sequences of the probe batches, or more,
+  /// until they have 1000 losses.
   virtual const std::vector<Batch>& curvature() const;
 
   /// Null, unless the trainer is another process and LiveTensors are the memory that it copies

@@ -40,7 +40,7 @@ Verdict Alarm(VerdictState state = VerdictState::kDecayDegradation) {
   return verdict;
 }
 
-TEST(Advice, AveragesWhereThatWasMeasuredToHelp) {
+TEST(Advice, AveragesIfThatWasMeasuredToHelp) {
   const auto advice = AdviceFor(WithAverage(1.72), Alarm());
   ASSERT_EQ(advice.size(), 1U);
   EXPECT_EQ(advice[0].action, AdviceAction::kAverageWeights);

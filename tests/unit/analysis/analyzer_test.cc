@@ -124,7 +124,7 @@ TEST(Analyzer, FindsAJumpWithoutADecay) {
   EXPECT_EQ(verdict.advice[0].action, AdviceAction::kInspectRun);
 }
 
-TEST(Analyzer, AJumpIsADriftWhereTheLossFallsByMore) {
+TEST(Analyzer, AJumpIsADriftIfTheLossFallsByMore) {
   const auto report = [](int i, double delta, double loss) {
     Report made = At(40 * i, delta);
     made.probe_loss_nats = loss;
@@ -185,7 +185,7 @@ TEST(Analyzer, GivesNoRatioToABaselineOfZero) {
   EXPECT_THAT(verdict.summary, Not(HasSubstr("inf")));
 }
 
-TEST(Analyzer, SaysUnknownWithTheReasonWhereNothingWasMeasured) {
+TEST(Analyzer, SaysUnknownWithTheReasonIfNothingWasMeasured) {
   Analyzer analyzer;
   FeedStable(analyzer);
   Report failed = At(13600, 0.1);
@@ -328,7 +328,7 @@ TEST(Analyzer, TellsFormatsOfOneMethodAndWidthApart) {
   EXPECT_THAT(series, ::testing::IsSupersetOf({"loss_delta_gptq-mxfp4", "loss_delta_gptq4"}));
 }
 
-TEST(Analyzer, StartsAnewWhenTheFingerprintOrAQuantizerChanges) {
+TEST(Analyzer, StartsAgainWhenTheFingerprintOrAQuantizerChanges) {
   for (const bool fingerprint : {true, false}) {
     Analyzer analyzer;
     FeedStable(analyzer);

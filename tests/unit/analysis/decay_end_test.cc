@@ -120,7 +120,7 @@ TEST(PredictEnd, GivesEveryQuantizerLossAndTrace) {
   EXPECT_GT(*end.trace, 300);
 }
 
-TEST(PredictEnd, TakesWhatWasMeasuredWhereALengthFailed) {
+TEST(PredictEnd, TakesWhatWasMeasuredIfALengthFailed) {
   PredictedEnd end;
   end.decay_steps = 800;
   end.decays = {Decay(100, 0.05), Decay(200, 0.06)};

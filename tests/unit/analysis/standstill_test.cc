@@ -45,7 +45,7 @@ TEST_F(StandstillTest, NeedsDigestsRatesAndStepsThatAdvance) {
   }
 }
 
-TEST_F(StandstillTest, WhatWasMeasuredAgainAndAgainIsNoBaseline) {
+TEST_F(StandstillTest, RepeatedMeasurementsAreNotABaseline) {
   Analyzer other;
   for (int64_t step = 1000; step < 20000; step += 1000) {
     Report report = At(step, 0.098);
@@ -55,7 +55,7 @@ TEST_F(StandstillTest, WhatWasMeasuredAgainAndAgainIsNoBaseline) {
   EXPECT_EQ(other.Add(At(20000, 0.098)).state, VerdictState::kWarmingUp);
 }
 
-TEST_F(StandstillTest, ARollbackIsNoStandstill) {
+TEST_F(StandstillTest, ARollbackIsNotAStandstill) {
   Add(20000, "a");
   Add(21000, "b");
   Report report = At(20000, 0.098);

@@ -48,7 +48,7 @@ TEST(VerdictRates, AtMostOneFalseAlarmOnAPlateau) {
   EXPECT_LE(alarms, 1);
 }
 
-TEST(VerdictRates, AtMostOneFalseAlarmWhereTheErrorGrowsSlowly) {
+TEST(VerdictRates, AtMostOneFalseAlarmIfTheErrorGrowsSlowly) {
   const int alarms = FalseAlarms({.growth = 0.001}, 5, 200);
   RecordProperty("in_1000_snapshots", alarms);
   EXPECT_LE(alarms, 1);

@@ -59,7 +59,7 @@ TEST_F(CpuReadingTest, SumsTheThrottledTimeOfTheCgroups) {
   EXPECT_NEAR(ReadCpu(dir_.path())->throttled, 2.25, 1e-9);
 }
 
-TEST_F(CpuReadingTest, IsNothingWhereTheSystemDoesNotSay) {
+TEST_F(CpuReadingTest, IsAbsentIfTheSystemDoesNotSay) {
   EXPECT_FALSE(ReadCpu(dir_.path()));
   WriteStat(1, 1);
   EXPECT_FALSE(ReadCpu(dir_.path()));  // no schedstat

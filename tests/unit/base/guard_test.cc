@@ -57,7 +57,7 @@ TEST(Guard, RecognisesMemoryThatRanOut) {
   EXPECT_EQ(Thrown(std::runtime_error("memory format")).code(), absl::StatusCode::kInternal);
 }
 
-TEST(Guard, SurvivesWhatIsNoException) {
+TEST(Guard, SurvivesThrownObjectsThatAreNotExceptions) {
   const absl::Status status = Thrown(17);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_FALSE(status.message().empty());

@@ -49,7 +49,7 @@ TEST(MutexLock, LetsGoForAPartOfItsScope) {
   EXPECT_EQ(counter.value, 2);
 }
 
-TEST(MutexLock, StaysUnlockedWhereItsScopeEndsUnlocked) {
+TEST(MutexLock, StaysUnlockedIfItsScopeEndsUnlocked) {
   Counter counter;
   {
     MutexLock lock(counter.mutex);
@@ -94,13 +94,13 @@ bool TakeAndRelease(TimedMutex& mutex, steady_clock::time_point deadline) {
   return true;
 }
 
-TEST(TimedMutex, IsTakenEvenAfterTheDeadlineWhereItIsFree) {
+TEST(TimedMutex, IsTakenEvenAfterTheDeadlineIfItIsFree) {
   TimedMutex mutex;
   EXPECT_TRUE(TakeAndRelease(mutex, steady_clock::now() - hours(1)));
   EXPECT_TRUE(TakeAndRelease(mutex, steady_clock::now() - hours(1)));
 }
 
-TEST(TimedMutex, GivesUpAtTheDeadlineWhereItIsHeld) {
+TEST(TimedMutex, GivesUpAtTheDeadlineIfItIsHeld) {
   TimedMutex mutex;
   TimedMutexLock lock(mutex);
   bool taken = true;

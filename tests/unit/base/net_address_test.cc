@@ -117,7 +117,7 @@ TEST(BindListenAddress, RefusesAPortThatIsServedAndTakesItOnceItIsFree) {
   EXPECT_TRUE(BindListenAddress(Local(address)).ok());
 }
 
-TEST(BindListenAddress, LeavesTheLoopbackOnlyWhereAllowed) {
+TEST(BindListenAddress, LeavesTheLoopbackOnlyIfAllowed) {
   for (const char* address : {"0.0.0.0:0", "[::]:0", "192.0.2.1:0"}) {
     const absl::Status refused = BindListenAddress(Local(address)).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << address;

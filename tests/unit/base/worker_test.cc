@@ -15,7 +15,7 @@ namespace worker_test {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TEST(Worker, RunsOneJobAWakeAndLosesNone) {
+TEST(Worker, RunsOneJobPerWakeAndLosesNone) {
   auto count = std::make_shared<std::atomic<int>>(0);
   auto reached = std::make_shared<std::promise<void>>();
   Worker::Hooks hooks;

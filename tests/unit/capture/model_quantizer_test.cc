@@ -311,7 +311,7 @@ TEST(ModelQuantizer, SaysWhatCalibrationCosts) {
   EXPECT_EQ(sequential.OwnPasses(mixed), 4);
 }
 
-TEST(ModelQuantizer, RunsWhatNeedsNoStatisticsWhereNoneCanBeHad) {
+TEST(ModelQuantizer, RunsMethodsWithoutStatisticsIfNoneCanBeHad) {
   auto broken = std::make_shared<bool>(false);
   Fixture fixture({{"w", Random({6, 6}, 3)}},
                   [broken](const TensorMap& w, const Batch& b) -> LossValues {

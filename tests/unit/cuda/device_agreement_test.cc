@@ -449,7 +449,7 @@ TEST(DeviceAgreement, AgreesWithTooFewTokens) {
   ExpectSame(*device, weight, &bad, spec);
 }
 
-TEST(DeviceAgreement, DampsMoreWhereHHasNoFactor) {
+TEST(DeviceAgreement, DampsMoreIfHHasNoFactor) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;
   const Matrix weight = RandomMatrix(6, 3, 28);

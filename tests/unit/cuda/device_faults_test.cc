@@ -54,7 +54,7 @@ TEST(HostDevice, GivesTheSameBitsInAnyOrderOfThreads) {
   for (size_t i = 0; i < forwards.size(); ++i) testing::ExpectIdentical(backwards[i], forwards[i]);
 }
 
-TEST(DeviceQuantizer, ClimbsTheLadderWhereFactorsFail) {
+TEST(DeviceQuantizer, ClimbsTheLadderIfFactorsFail) {
   HostDevice device(64 << 20);
   DeviceRun run(device);
   const Matrix x = CorrelatedInputs(90, 24, 2);
@@ -120,7 +120,7 @@ TEST(DeviceQuantizer, FactorisesTheSameInputsOnce) {
   EXPECT_EQ(device.factors_made(), 3);
 }
 
-TEST(DeviceQuantizer, WaitsOnceWhereNothingFails) {
+TEST(DeviceQuantizer, WaitsOnceIfNothingFails) {
   HostDevice device(64 << 20);
   DeviceRun run(device);
   const std::vector<DeviceLayer> layers = EveryMethod(run, run.Gram(CorrelatedInputs(300, 140, 5)));

@@ -71,7 +71,7 @@ TEST(Scalars, ConvertShortFloats) {
   }
 }
 
-TEST(Scalars, CodesOfWhatIsNoNumber) {
+TEST(Scalars, CodesOfNonFiniteNumbers) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(CodeOf(std::nanf(""), 1, 8, 15), 0);
   EXPECT_EQ(CodeOf(infinity, 1, 8, 15), 15);

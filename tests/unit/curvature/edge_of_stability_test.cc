@@ -260,7 +260,7 @@ TEST(EdgeOfStability, StartsFromWhatTheSearchForTheTopHasFound) {
   EXPECT_NEAR(joined->ratio, full->ratio, 0.02 * full->ratio);
 }
 
-TEST(EdgeOfStability, IsALowerBoundWhereTrainedParametersAreLeftOut) {
+TEST(EdgeOfStability, IsALowerBoundIfTrainedParametersAreLeftOut) {
   Quadratic quadratic(MakeHessian());
   OptimizerView view = MakeView(OptimizerKind::kAdamW);
   const double whole = quadratic.Measure(view)->ratio;
@@ -347,7 +347,7 @@ TEST(PreconditionedOperator, IsTheScaledAndShiftedMatrix) {
   EXPECT_LT((product.elements - expected).norm().item<double>(), 1e-12);
 }
 
-TEST(PreconditionedOperator, SaysWhereAProductOverflows) {
+TEST(PreconditionedOperator, SaysIfAProductOverflows) {
   Quadratic quadratic(MakeHessian());
   PreconditionedOperator huge(quadratic.hessian.get(), {at::full({kSize}, 1e200, at::kDouble)},
                               Vector());

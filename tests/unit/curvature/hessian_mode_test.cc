@@ -115,7 +115,7 @@ TEST(ChooseHessianMode, RefusesDifferencesOfALossThatIsTooRough) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("too rough"));
 }
 
-TEST(ChooseHessianMode, FallsBackWhereAnOperatorHasNoSecondDerivative) {
+TEST(ChooseHessianMode, FallsBackIfAnOperatorHasNoSecondDerivative) {
   // Fused attention on the CPU: its backward has no derivative.
   at::Tensor w = at::linspace(-1, 1, 2 * 4 * 8).view({1, 2, 4, 8}).contiguous();
   TensorSurface surface({{"w", w}}, [&](size_t) {

@@ -303,7 +303,7 @@ class Counting final : public SymmetricOperator {
   SymmetricOperator* hessian_;
 };
 
-TEST(Lanczos, RoughProductsServeWhereTheResidualDoesNotSeeTheirError) {
+TEST(Lanczos, RoughProductsServeIfTheResidualDoesNotSeeTheirError) {
   Quadratic quadratic(Spectrum(300, -1, 2));
   Counting counting(quadratic.hessian.get());
   EigenpairOptions options;

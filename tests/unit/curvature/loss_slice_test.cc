@@ -178,7 +178,7 @@ TEST(MeasureSlice, RefusesPointsThatSpanNoPlane) {
   }
 }
 
-TEST(MeasureSlice, AxesAreOrthogonalWhereTheDirectionsHardlyDiffer) {
+TEST(MeasureSlice, AxesAreOrthogonalIfTheDirectionsHardlyDiffer) {
   Bowl bowl(at::kFloat);
   const at::Tensor apart = bowl.to_quantized.elements.clone();
   bowl.to_quantized.elements.copy_(bowl.to_previous.elements + apart * 0.01);
@@ -242,7 +242,7 @@ TEST(MeasureSlice, LeavesALossThatIsNotFiniteAsNaN) {
   EXPECT_TRUE(std::isfinite(slice->quantized.loss_nats));
 }
 
-TEST(MeasureSlice, FailsWhereTheSnapshotItselfHasNoLoss) {
+TEST(MeasureSlice, FailsIfTheSnapshotItselfHasNoLoss) {
   Cliff cliff(/*limit=*/0.1);
   EXPECT_EQ(cliff.Measure().status().code(), absl::StatusCode::kDataLoss);
 }
@@ -262,7 +262,7 @@ TEST(MeasureSlice, IsCancelledAfterTheBatchItIsAt) {
   EXPECT_TRUE(bowl.AtHome());
 }
 
-TEST(MeasureSlice, PutsTheWeightsBackWhereTheLossThrows) {
+TEST(MeasureSlice, PutsTheWeightsBackIfTheLossThrows) {
   at::Tensor x = at::full({2}, 0.5, at::kDouble);
   int calls = 0;
   TensorSurface surface({{"x", x}}, [&](size_t) -> at::Tensor {

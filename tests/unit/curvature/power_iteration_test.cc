@@ -72,7 +72,7 @@ TEST(PowerIteration, AWarmStartSavesProductsAndAStaleOneIsReported) {
   EXPECT_NEAR(stale->value, 3, 1e-3);
 }
 
-TEST(PowerIteration, ReportsTheBytesWhereThreeVectorsDoNotFit) {
+TEST(PowerIteration, ReportsTheBytesIfThreeVectorsDoNotFit) {
   MatrixOperator matrix(MatrixWith(Spectrum(-1, 3)));
   EigenpairOptions options = Short(SpectrumEnd::kTop);
   options.max_bytes = 2 * 80 * 8;

@@ -117,7 +117,7 @@ TEST(Spectrum, TheResidualOfTheFirstVectorDoesNotKeepTheSecondSearchGoing) {
   EXPECT_NEAR(spectrum->top[1].value, 10, 0.1);
 }
 
-TEST(Spectrum, IsRefusedBeforeTheFirstProductWhereALaterSearchWouldNotFit) {
+TEST(Spectrum, IsRefusedBeforeTheFirstProductIfALaterSearchWouldNotFit) {
   MatrixOperator matrix(MatrixWith(Values()));
   SpectrumOptions options = {.top = 2, .bottom = true};
   options.search.max_bytes = (kPowerIterationVectors + 2) * matrix.space().bytes();

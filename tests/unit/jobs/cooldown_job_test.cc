@@ -204,7 +204,7 @@ TEST_F(CooldownTest, ComesOnScheduleWhileTheRateIsHigh) {
   EXPECT_EQ(Cooldown().number, 2);
 }
 
-TEST_F(CooldownTest, MeasuresTheTraceWhereCurvatureIsMeasured) {
+TEST_F(CooldownTest, MeasuresTheTraceIfCurvatureIsMeasured) {
   MonitorOptions options = Options();
   options.curvature.enabled = true;
   options.curvature.trace_relative_stderr = 10;

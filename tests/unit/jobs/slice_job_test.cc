@@ -196,7 +196,7 @@ TEST_F(SliceTest, CanBeOfAStepToComeAndTheNewestSnapshotBefore) {
               1e-6);
 }
 
-TEST_F(SliceTest, IsRefusedWhereItCannotBeMade) {
+TEST_F(SliceTest, IsRefusedIfItCannotBeMade) {
   const auto refusal = [&](const MonitorOptions& options, const MakeSlice& request) {
     Create(options);
     const auto number = monitor_->control().Do(request);
@@ -239,7 +239,7 @@ TEST_F(SliceTest, FailsWithTheSnapshot) {
   EXPECT_THAT(SliceEvents(), ElementsAre(HasSubstr("gptq3 failed: ")));
 }
 
-TEST_F(SliceTest, FailsWhereTheWeightsDidNotMove) {
+TEST_F(SliceTest, FailsIfTheWeightsDidNotMove) {
   Create(Options());
   ASSERT_TRUE(monitor_->control().Do(Gptq3()).ok());
   Step(1);
@@ -249,7 +249,7 @@ TEST_F(SliceTest, FailsWhereTheWeightsDidNotMove) {
   EXPECT_EQ(recording_->Reports().size(), 2u);
 }
 
-TEST_F(SliceTest, FailsWhereItsFileCannotBeWritten) {
+TEST_F(SliceTest, FailsIfItsFileCannotBeWritten) {
   Create(Options());
   ASSERT_TRUE(monitor_->control().Do(Gptq3(2)).ok());
   Step(1);

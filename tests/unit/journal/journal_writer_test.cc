@@ -128,7 +128,7 @@ TEST_F(JournalWriterTest, NamesThePathThatCannotBeOpened) {
   EXPECT_FALSE(MakeJournalWriter()->Start(&source_, nullptr).ok());
 }
 
-TEST_F(JournalWriterTest, RefusesWhatIsNoRegularFile) {
+TEST_F(JournalWriterTest, RefusesAFileThatIsNotRegular) {
   ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
   const absl::Status status = MakeJournalWriter()->Start(&source_, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

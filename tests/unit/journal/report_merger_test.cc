@@ -137,7 +137,7 @@ TEST_F(ReportMergerTest, LeavesOutWhatComesLate) {
   EXPECT_EQ(merged_.back().sequence, 3);
 }
 
-TEST_F(ReportMergerTest, ReadAnewItHasWhatCameLate) {
+TEST_F(ReportMergerTest, ReadAgainItHasWhatCameLate) {
   for (const int64_t rank : {0, 1, 3}) {
     for (const int64_t step : {100, 200}) Append(rank, {.step = step});
   }
@@ -175,7 +175,7 @@ TEST_F(ReportMergerTest, FollowsRunsOfOtherSizes) {
 }
 
 // Training goes back to step 200 twice, each time with other ranks and other bits.
-TEST_F(ReportMergerTest, TrainingThatIsRedoneIsNoOtherReplica) {
+TEST_F(ReportMergerTest, RedoneTrainingIsNotAnotherReplica) {
   for (const int64_t step : {100, 200, 300}) AppendAll(4, {.step = step});
   for (const int64_t step : {300, 400}) {
     AppendAll(3, {.step = step, .attempt = 2, .bits = "y", .rolled_back = step == 300});
@@ -205,7 +205,7 @@ TEST_F(ReportMergerTest, GoesBackWithinAnAttempt) {
 
 // Rank 2 was killed before its first report, so its count of attempts is behind, and it is the
 // first to report a step that the others have redone but not reported yet.
-TEST_F(ReportMergerTest, AnAttemptThatARankHasNotReportedInIsNoOtherReplica) {
+TEST_F(ReportMergerTest, AnAttemptWithoutAReportOfARankIsNotAnotherReplica) {
   for (const int64_t rank : {0, 1, 3}) {
     for (const int64_t step : {100, 200}) Append(rank, {.step = step});
   }

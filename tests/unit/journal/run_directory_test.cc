@@ -138,7 +138,7 @@ TEST_F(RunDirectoryTest, FollowsNoLinkToAJournal) {
   EXPECT_FALSE(ReadRunDirectory(dir_.path()).ok());
 }
 
-TEST_F(RunDirectoryTest, FailsWhereTheJournalIsNoFile) {
+TEST_F(RunDirectoryTest, FailsIfTheJournalIsNotAFile) {
   std::filesystem::create_directory(dir_.File(kJournalFileName));
   const absl::StatusOr<RunHistory> history = ReadRunDirectory(dir_.path());
   EXPECT_FALSE(history.ok());

@@ -143,7 +143,7 @@ TEST_F(RunEndpointTest, ReplacesTheSocketOfACrashedProcess) {
   EXPECT_TRUE(RunControl(dir_.path()).Do(Resume{}).ok());
 }
 
-TEST_F(RunEndpointTest, LeavesAFileThatIsNoSocketAlone) {
+TEST_F(RunEndpointTest, KeepsAFileThatIsNotASocket) {
   LogCatcher log;
   WriteFile(dir_.File(kControlSocketName), "mine");
   Start();
@@ -181,7 +181,7 @@ TEST_F(RunEndpointTest, StopIsNotKeptByASilentClient) {
   EXPECT_TRUE(RunLock::Take(dir_.path()).ok());
 }
 
-TEST_F(RunEndpointTest, CommandsGoToNobodyButTheOwner) {
+TEST_F(RunEndpointTest, OnlyTheOwnerMaySendCommands) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kSomebody = 65534;
   ASSERT_EQ(chmod(dir_.path().c_str(), 0777), 0);

@@ -280,7 +280,7 @@ TEST(ModelConfigTest, NamesOtherWrongValues) {
   EXPECT_THAT(Refusal(config), HasSubstr("head_dim"));
 }
 
-TEST(ModelConfigTest, TextThatIsNoObjectIsDamaged) {
+TEST(ModelConfigTest, TextThatIsNotAnObjectIsDamaged) {
   for (const std::string& text : {std::string(), std::string("{"), std::string("[]"),
                                   std::string("{\"model_type\": \"llama\",}"),
                                   std::string("\xff\xfe"), std::string(100'000, '[')}) {

@@ -119,7 +119,7 @@ TEST_F(AlertNoticesTest, SurviveACallbackThatThrows) {
   EXPECT_EQ(logged[1], Message(Severity::kError, "MonitorOptions.on_alert threw: boom"));
 }
 
-TEST_F(AlertNoticesTest, CallNobodyOnceTheMonitorIsBeingStopped) {
+TEST_F(AlertNoticesTest, CallNoCallbackOnceTheMonitorIsBeingStopped) {
   cancel.Cancel();
   Note(kSpike);
   EXPECT_THAT(called, IsEmpty());

@@ -85,7 +85,7 @@ TEST(ControlQueue, RefusesCommandsOnceClosed) {
   EXPECT_FALSE(Carried(queue).switches.paused);
 }
 
-TEST(ControlQueue, TakesNoSnapshotForNothing) {
+TEST(ControlQueue, RefusesASnapshotThatWouldMeasureNothing) {
   std::atomic<bool> nothing_to_do{true};
   ControlQueue queue(nullptr, nullptr, &nothing_to_do);
   EXPECT_EQ(queue.Do(TakeSnapshot{}).status().code(), absl::StatusCode::kFailedPrecondition);

@@ -53,7 +53,7 @@ TEST(FailurePolicy, ASnapshotThatCannotBeMeasuredEndsTheRow) {
   }
 }
 
-TEST(FailurePolicy, IsIdleWhereEveryProbeIsDisabled) {
+TEST(FailurePolicy, IsIdleIfEveryProbeIsDisabled) {
   FailurePolicy policy(1);
   EXPECT_FALSE(policy.Note({{Outcome("a", Kind::kOk), Outcome("b", Kind::kDisabled)}}).idle);
   const Decision decision = policy.Note({{Outcome("a", Kind::kDisabled, "off")}});

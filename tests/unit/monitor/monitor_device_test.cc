@@ -188,7 +188,7 @@ TEST(MonitorDevice, MaxBytesHoldsForEachDevice) {
   EXPECT_THAT(run.monitor->Describe(), HasSubstr(" of 1073.7 MB allowed (free beside"));
 }
 
-TEST(MonitorDevice, IsNotCreatedWhereItsCopiesWouldTakeTheReserve) {
+TEST(MonitorDevice, IsNotCreatedIfItsCopiesWouldTakeTheReserve) {
   DeviceRun run;
   run.device->SetFreeBytes(1000);
   MonitorOptions options = MonitorTest::Every(1);

@@ -107,7 +107,7 @@ TEST_F(MonitorResumeTest, KeepsAndReadsTheJournalOfItsDirectory) {
   EXPECT_EQ(history->unreadable_lines, 0);
 }
 
-TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNoState) {
+TEST_F(MonitorResumeTest, StartsColdFromAFileThatIsNotAState) {
   const TempDir directory;
   testing::WriteFile(directory.File(internal::kStateFileName), "{\"cut off");
   auto monitor = Make(directory.path());
@@ -143,7 +143,7 @@ TEST_F(MonitorResumeTest, WritesTheStateNotAtEveryReportButAtTheEnd) {
   EXPECT_EQ(written(), 2);
 }
 
-TEST_F(MonitorResumeTest, StartsColdWhereWhatIsMeasuredHasChanged) {
+TEST_F(MonitorResumeTest, StartsColdIfTheMeasurementsHaveChanged) {
   const TempDir directory;
   Measure(*Make(directory.path()), 3);
   MonitorOptions options;

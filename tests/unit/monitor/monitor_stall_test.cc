@@ -75,7 +75,7 @@ TEST_F(TrainerSideTest, CopiesOfALargeModelKeepToTheirShareOfTheTime) {
   EXPECT_EQ(Count(SnapshotResult::kTaken), 4) << "asked for";
 }
 
-TEST_F(TrainerSideTest, CopiesThatNobodyNoticesDoNot) {
+TEST_F(TrainerSideTest, UnnoticeableCopiesDoNot) {
   Watch(milliseconds(40));
   Train(10);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 10);

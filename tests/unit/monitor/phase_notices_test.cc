@@ -33,7 +33,7 @@ TEST_F(PhaseNoticesTest, AnnounceEachChangeOnce) {
   EXPECT_THAT(said, ElementsAre("3: learning-rate phase stable -> decay"));
 }
 
-TEST_F(PhaseNoticesTest, AreFewWhereTheRateGoesUpAndDown) {
+TEST_F(PhaseNoticesTest, AreFewIfTheRateGoesUpAndDown) {
   for (int64_t step = 1; step <= 1000; ++step) {
     if (changes.Note(step % 2 == 1 ? LrPhase::kRewarm : LrPhase::kStable, step)) {
       notices.Poll(Announce());

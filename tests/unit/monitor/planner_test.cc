@@ -29,7 +29,7 @@ TEST(PlanModel, TakesEverythingThatFits) {
   EXPECT_NE(kModel.Fit(81), kModel.Full());
 }
 
-TEST(PlanModel, FitsWhereSomethingCan) {
+TEST(PlanModel, FitsTheTime) {
   for (const double seconds : {4.0, 6.0, 10.0, 20.0, 40.0, 80.0}) {
     const Plan plan = kModel.Fit(seconds);
     EXPECT_LE(kModel.Quantization(plan), 0.6 * seconds) << seconds;
@@ -47,7 +47,7 @@ TEST(PlanModel, GrowsWithTheTime) {
   }
 }
 
-TEST(PlanModel, GivesTheSmallestWhereNothingFits) {
+TEST(PlanModel, GivesTheSmallestIfNothingFits) {
   const Plan plan = kModel.Fit(0.01);
   EXPECT_EQ(plan.probe_batches, 2);
   EXPECT_EQ(plan.calibration_batches, 2);
@@ -89,7 +89,7 @@ TEST(PlanModel, KeepsTheCurvatureBatchThatWasChosen) {
   EXPECT_LE(kModel.Mean(plan), 20);
 }
 
-TEST(PlanModel, LeavesCurvatureOutWhereThereIsNone) {
+TEST(PlanModel, LeavesCurvatureOutIfThereIsNone) {
   PlanRange range = kRange;
   range.curvature_sequences = 0;
   const Plan plan = PlanModel{range, CostsWith(1)}.Fit(10);
@@ -186,7 +186,7 @@ TEST(Planner, DropsMergesFirstIfTheyTakeLonger) {
   EXPECT_EQ(planner.plan(), (Plan{32, 16, 64, 1, 0}));
 }
 
-TEST(Planner, MeasuresTheFirstSnapshotWithLittleWhereAllWouldTakeLong) {
+TEST(Planner, MeasuresTheFirstSnapshotWithLittleIfAllWouldTakeLong) {
   Planner planner(kModel, std::nullopt);
   planner.Fit(40);
   const Plan first = planner.Next(/*soon=*/10);
@@ -194,7 +194,7 @@ TEST(Planner, MeasuresTheFirstSnapshotWithLittleWhereAllWouldTakeLong) {
   EXPECT_GT(planner.Next(10).curvature_sequences, 0);  // due at the second
 }
 
-TEST(Planner, PutsCurvatureOffFurtherWhereItIsRare) {
+TEST(Planner, PutsCurvatureOffFurtherIfItIsRare) {
   Planner planner(kModel, std::nullopt);
   planner.Fit(0.1);  // curvature at every 34th
   EXPECT_EQ(planner.Next(0.01), kModel.Smallest());
@@ -203,7 +203,7 @@ TEST(Planner, PutsCurvatureOffFurtherWhereItIsRare) {
   EXPECT_EQ(without, planner.plan().curvature_every - 1);
 }
 
-TEST(Planner, MeasuresTheFirstSnapshotInFullWhereThatIsQuick) {
+TEST(Planner, MeasuresTheFirstSnapshotInFullIfThatIsQuick) {
   Planner planner(kModel, std::nullopt);
   planner.Fit(100);
   EXPECT_EQ(planner.Next(/*soon=*/90), kModel.Full());
@@ -216,7 +216,7 @@ TEST(Planner, MeasuresCurvatureAtEveryKthSnapshot) {
   EXPECT_EQ(due, "x..x..x");
 }
 
-TEST(Planner, AddsSnapshotsWithoutCurvatureWhereThatTakesLong) {
+TEST(Planner, AddsSnapshotsWithoutCurvatureIfThatTakesLong) {
   Planner planner(kModel, Plan{4, 2, 8, 3});
   EXPECT_EQ(planner.Next(1).curvature_sequences, 8);
   const Plan plan = planner.plan();
@@ -229,7 +229,7 @@ TEST(Planner, AddsSnapshotsWithoutCurvatureWhereThatTakesLong) {
   EXPECT_EQ(due, "..x");
 }
 
-TEST(Planner, FitsAnewOnceTheFirstSnapshotHasShownTheCosts) {
+TEST(Planner, FitsAgainOnceTheFirstSnapshotHasShownTheCosts) {
   Planner planner(kModel, std::nullopt);
   planner.Fit(20);
   const Plan first = planner.Next(1);

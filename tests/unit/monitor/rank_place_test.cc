@@ -71,7 +71,7 @@ std::string Refused(const std::map<std::string, std::string>& environment,
   return std::string(place.status().message());
 }
 
-TEST(RankPlace, RefusesWhatIsNoPlace) {
+TEST(RankPlace, RefusesInvalidPlaces) {
   EXPECT_THAT(Refused({{"RANK", "x"}, {"WORLD_SIZE", "4"}}),
               AllOf(HasSubstr("RANK = 'x': must be a number"),
                     HasSubstr("ranks_from_environment = false")));

@@ -179,7 +179,7 @@ TEST_F(ServerKeeperTest, SaysWhereTheOutputIsOfAProgramThatEnds) {
   EXPECT_THAT(ReadFile(InFolder("serve.log")), StartsWith("unhappy\n"));
 }
 
-TEST_F(ServerKeeperTest, RefusesAProgramThatIsNone) {
+TEST_F(ServerKeeperTest, RefusesAFileThatIsNotAProgram) {
   const auto keeper = Start(Program("echo 'Hello World' >&3\n" + Lives()));
   const ServerStatus status = keeper->WaitForHello(milliseconds(20'000));
   EXPECT_EQ(status.state, ServerState::kFailed);

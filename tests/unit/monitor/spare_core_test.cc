@@ -33,7 +33,7 @@ TEST(SpareCore, CountsThreadsUntilThereIsAReading) {
   EXPECT_FALSE(SpareCore({}).spare());
 }
 
-TEST(SpareCore, IsFoundWhereACoreIsIdle) {
+TEST(SpareCore, IsFoundIfACoreIsIdle) {
   Machine machine;
   SpareCore cores({});
   cores.Read(machine.After(0, 0));
@@ -60,7 +60,7 @@ TEST(SpareCore, StaysThereWhileItsOwnWorkKeepsTheCoreBusy) {
   EXPECT_TRUE(cores.spare());
 }
 
-TEST(SpareCore, GivesTheCoreBackWhenSomebodyElseWantsIt) {
+TEST(SpareCore, GivesTheCoreBackWhenAnotherProcessWantsIt) {
   Machine machine;
   SpareCore cores({});
   cores.Read(machine.After(0, 0));
@@ -128,7 +128,7 @@ TEST(SpareCore, BacksOffFromAQuotaThatOthersUseAsWell) {
   EXPECT_TRUE(cores.spare());
 }
 
-TEST(SpareCore, CountsThreadsWhereThereAreNoReadings) {
+TEST(SpareCore, CountsThreadsIfThereAreNoReadings) {
   SpareCore cores({.cores_exceed_threads = true});
   cores.Read(std::nullopt);
   EXPECT_TRUE(cores.spare());

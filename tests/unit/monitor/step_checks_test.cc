@@ -72,7 +72,7 @@ TEST_F(StepChecksTest, TellsOfStepsThatStandStill) {
   EXPECT_THAT(Told(), ElementsAre(HasSubstr("StepInfo.step = 10 does not advance")));
 }
 
-TEST_F(StepChecksTest, TellsOfStepsThatBeginAnew) {
+TEST_F(StepChecksTest, ReportsStepsThatStartOver) {
   for (int64_t step = 0; step < 100; ++step) EXPECT_FALSE(Step(step));
   EXPECT_TRUE(Step(0));
   EXPECT_THAT(Told(), ElementsAre(HasSubstr("StepInfo.step = 0 came after 99")));

@@ -91,7 +91,7 @@ TEST_F(MeasureLossSliceTest, RefusesWeightsThatDoNotFit) {
   EXPECT_THAT(refusal({{"head_bias", at::Tensor()}}), HasSubstr("has 0 elements"));
 }
 
-TEST_F(MeasureLossSliceTest, RefusesPlanesAndOptionsThatAreNone) {
+TEST_F(MeasureLossSliceTest, RefusesInvalidPlanesAndOptions) {
   EXPECT_THAT(std::string(Measure({}, rounded_).status().message()),
               HasSubstr("those of the previous snapshot"));
   EXPECT_THAT(std::string(Measure(before_, {}).status().message()), HasSubstr("changes no weight"));

@@ -66,7 +66,7 @@ struct ReplayTest : ::testing::Test {
   std::ptrdiff_t stop_after = -1;
 };
 
-TEST_F(ReplayTest, JudgesTheReportsOfAFileAnew) {
+TEST_F(ReplayTest, RecomputesTheVerdictsOfAFile) {
   const std::string path = directory.File("old.jsonl");
   WriteFile(path, Line(100, 0.1) + EventLine() + Line(200, 0.11) + Line(300, 0.1));
   const auto result = Run(path);

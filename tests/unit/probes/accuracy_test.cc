@@ -113,7 +113,7 @@ TEST_F(AccuracyTest, IsThatOfTheSameExamplesWithAndWithout) {
               1e-12);
 }
 
-TEST_F(AccuracyTest, IsNotThereWhereTheClosureGivesNone) {
+TEST_F(AccuracyTest, IsAbsentIfTheClosureGivesNone) {
   const auto suite = net_.Measure();
   ASSERT_TRUE(suite.ok()) << suite.status();
   const Report report = Net::Run(**suite);
@@ -135,7 +135,7 @@ TEST_F(AccuracyTest, OfAPerfectModelHasNoDegradation) {
   EXPECT_FALSE(report.quantization.at(0).accuracy_degradation_stderr);
 }
 
-TEST_F(AccuracyTest, LeavesExamplesOutThatAreNone) {
+TEST_F(AccuracyTest, LeavesOutExamplesThatAreNaN) {
   Answer([](const at::Tensor&, const at::Tensor& targets) {
     // Every fourth is no example; of the others a third is right.
     const at::Tensor which = targets.remainder(4);
@@ -146,7 +146,7 @@ TEST_F(AccuracyTest, LeavesExamplesOutThatAreNone) {
   EXPECT_DOUBLE_EQ(*Net::Run(**suite).probe_accuracy_ratio, 1.0 / 3);
 }
 
-TEST_F(AccuracyTest, RefusesWhatIsNoAnswer) {
+TEST_F(AccuracyTest, RefusesInvalidAnswers) {
   Answer([](const at::Tensor& logits, const at::Tensor&) { return logits.argmax(-1); });
   Refused("expected 0 (wrong) to 1 (right)");
   Answer([](const at::Tensor&, const at::Tensor&) { return at::ones({7}); });

@@ -117,7 +117,7 @@ TEST(AssembleReport, JoinsErrorCurvatureToItsQuantizerAndLayers) {
                                                 Pair("curvature_trace", 2.0)));
 }
 
-TEST(AssembleReport, CurvatureStandsAloneWhereNothingIsQuantized) {
+TEST(AssembleReport, CurvatureStandsAloneIfNothingIsQuantized) {
   const ProbeResult results[] = {Curvature()};
   const Report report = AssembleReport({}, results);
   EXPECT_EQ(report.curvature->trace, 7);

@@ -225,7 +225,7 @@ TEST_F(AveragingTest, MeasuresWithCurvatureAndCollectsWithout) {
   EXPECT_EQ(Snapshot(4, without).averaging.size(), 1u);
 }
 
-TEST_F(AveragingTest, HoldsFewerSnapshotsWhereMemoryIsShort) {
+TEST_F(AveragingTest, HoldsFewerSnapshotsIfMemoryIsShort) {
   net_.options.averaging.window = 4;
   const auto all = std::make_shared<ByteBudget>();
   EXPECT_EQ(LastOfFive(all).snapshots, 4);
@@ -286,7 +286,7 @@ TEST_F(AveragingTest, SaysWhatItHolds) {
   EXPECT_EQ(needs.always_bytes, 3 * 4 * parameters + 8 * parameters);
 }
 
-TEST_F(AveragingTest, IsNotThereWhereItIsOff) {
+TEST_F(AveragingTest, IsAbsentIfSwitchedOff) {
   net_.options.averaging.enabled = false;
   Open();
   Snapshot(1);

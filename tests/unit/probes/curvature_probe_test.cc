@@ -119,7 +119,7 @@ TEST(CurvatureProbe, ScopeMayBeAllParameters) {
   EXPECT_TRUE(report.quantization[0].predicted_delta_nats);
 }
 
-TEST(CurvatureProbe, IsAbsentWhereItIsSwitchedOff) {
+TEST(CurvatureProbe, IsAbsentIfSwitchedOff) {
   Net net;
   net.options.curvature.enabled = false;
   auto measurement = net.Measure();
@@ -237,7 +237,7 @@ std::shared_ptr<int> RunOutOfMemory(Net& net) {
   return failures;
 }
 
-TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
+TEST(CurvatureProbe, GoesOnWithASmallerModeIfMemoryRunsOut) {
   for (const bool asked : {false, true}) {
     Net net;
     if (asked) net.engine.mode = HessianMode::kRetainedGraph;
@@ -258,7 +258,7 @@ TEST(CurvatureProbe, GoesOnWithASmallerModeWhereMemoryRunsOut) {
   }
 }
 
-TEST(CurvatureProbe, DropsTheQuantizedWeightsWhereNothingElseMakesRoom) {
+TEST(CurvatureProbe, DropsTheQuantizedWeightsIfNothingElseMakesRoom) {
   Net net;
   net.engine.mode = HessianMode::kRetainedGraph;
   const std::shared_ptr<int> failures = RunOutOfMemory(net);

@@ -154,7 +154,7 @@ TEST_F(MergeTest, LeavesSnapshotsAloneThatEnterNoAverage) {
 }
 
 // Otherwise a plan would count on merges that take no time.
-TEST_F(MergeTest, ShowNoCostWhereTheyAreNotMeasured) {
+TEST_F(MergeTest, ShowNoCostIfTheyAreNotMeasured) {
   net_.options.averaging.spacing = 2;
   Open();
   const auto worked = [&](int64_t step) {

@@ -209,7 +209,7 @@ TEST_F(MixedPrecisionTest, ChoosesNoLayersByAPredictionThatIsWrong) {
   EXPECT_FALSE(mixtures[0].delta_nats);
 }
 
-TEST_F(MixedPrecisionTest, SaysSoWhereTheWeightsDidNotFit) {
+TEST_F(MixedPrecisionTest, SaysSoIfTheWeightsDidNotFit) {
   Open();
   auto& quantization = std::get<QuantizationResult>(measured_.results.at(0).value);
   quantization.weights[0].clear();
@@ -229,7 +229,7 @@ TEST_F(MixedPrecisionTest, ComesWithCurvatureAlone) {
   EXPECT_TRUE(testing::MeasureReport(*suite_).mixed_precision.empty());
 }
 
-TEST_F(MixedPrecisionTest, IsNotThereWithOneBitWidthOrWhereItIsOff) {
+TEST_F(MixedPrecisionTest, IsAbsentWithOneBitWidthOrIfSwitchedOff) {
   net_.options.mixed_precision = false;
   Open();
   EXPECT_TRUE(report_.mixed_precision.empty());

@@ -23,7 +23,7 @@ std::string Problem(double predicted, double on_batch, std::optional<double> std
       measured);
 }
 
-TEST(PredictionProblem, IsNoneWhereTheErrorIsSmallerThanThePrediction) {
+TEST(PredictionProblem, IsEmptyIfTheErrorIsSmallerThanThePrediction) {
   EXPECT_THAT(Problem(0.10, 0.10, 0.01, 0.10), IsEmpty());
   EXPECT_THAT(Problem(0.10, 0.14, 0.01, 0.15), IsEmpty()) << "no parabola, but of that size";
   EXPECT_THAT(Problem(-0.10, -0.12, 0.01, -0.11), IsEmpty());
@@ -42,7 +42,7 @@ TEST(PredictionProblem, IsABatchTooSmallForIt) {
   EXPECT_THAT(Problem(0.02, 0.02, 0.011, 0.02), HasSubstr("0.022 nats in error"));
 }
 
-TEST(PredictionProblem, IsALossThatIsNoParabola) {
+TEST(PredictionProblem, IsALossThatIsNotAParabola) {
   EXPECT_THAT(Problem(0.02, 0.05, 0.001, 0.05), HasSubstr("in error"));
 }
 
@@ -53,7 +53,7 @@ LossAlong Along(double scale, std::optional<double> delta, double predicted, dou
           .delta_stderr_nats = error};
 }
 
-TEST(BeyondQuadratic, IsWhereThePredictionStopsToHold) {
+TEST(BeyondQuadratic, IsWhereThePredictionStopsHolding) {
   EXPECT_EQ(BeyondQuadratic({}), std::nullopt);
   // Off by 20 %, 25 % and 26 % of the measured change.
   std::vector<LossAlong> along = {Along(0.5, 0.01, 0.008, 0), Along(1, 0.0625, 0.046875, 0),

@@ -142,7 +142,7 @@ TEST_F(ProbeStateFileTest, SaysWhatIsWrong) {
   EXPECT_THAT(Error(), HasSubstr("is not a probe state"));
 }
 
-TEST_F(ProbeStateFileTest, SaysWhereItCannotBeWritten) {
+TEST_F(ProbeStateFileTest, NamesThePathThatCannotBeWritten) {
   // Root may write to any directory, but not even root can write over one.
   std::filesystem::create_directories(path + "/occupied");
   const absl::Status status = Write();

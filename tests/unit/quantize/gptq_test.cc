@@ -326,7 +326,7 @@ TEST(Gptq, UsesRtnWhenTokensAreTooFew) {
   EXPECT_EQ(RunOk(weight, &enough, QuantizerSpec{}).status, LayerStatus::kOk);
 }
 
-TEST(Gptq, TakesOneTokenButNeverNone) {
+TEST(Gptq, NeedsAtLeastOneToken) {
   QuantizerSpec spec;
   spec.min_tokens_ratio = 0;
   const Matrix weight = RandomMatrix(8, 20, 24);

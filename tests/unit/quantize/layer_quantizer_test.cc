@@ -103,7 +103,7 @@ TEST(LayerQuantizer, TellsGridsWithDeadColumnsApart) {
   EXPECT_GT(rtn_loss(QuantizationMethod::kRtn), 2 * rtn_loss(QuantizationMethod::kGptq));
 }
 
-TEST(LayerQuantizer, GivesTheBitsOfQuantizeWhereHIsNoHessian) {
+TEST(LayerQuantizer, GivesTheBitsOfQuantizeIfHIsNotAHessian) {
   std::vector<double> h(64 * 64, 0.0);
   for (size_t i = 0; i < 64; ++i) h[i * 64 + i] = i % 2 == 0 ? 1 : 0.5;
   h[1] = h[64] = 0.75;  // one negative eigenvalue, that a larger damp lifts
@@ -212,7 +212,7 @@ int64_t LeastBudget(const Run& run) {
   return high;
 }
 
-TEST(LayerQuantizer, GivesTheFactorUpWhereAnotherCallNeedsTheRoom) {
+TEST(LayerQuantizer, GivesTheFactorUpIfAnotherCallNeedsTheRoom) {
   // With many rows, AWQ with clipping needs more memory than GPTQ.
   const Matrix weight = RandomMatrix(4000, 40, 14);
   const GramStatistics statistics = Gram(CorrelatedInputs(200, 40, 15));

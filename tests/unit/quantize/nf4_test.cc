@@ -118,7 +118,7 @@ TEST(Nf4, RoundsAbsmaxToItsDtypeFirst) {
   EXPECT_TRUE(large.codes.empty());
 }
 
-TEST(Nf4, MeasuresItsLossWhereThereAreStatistics) {
+TEST(Nf4, MeasuresItsLossIfThereAreStatistics) {
   const Matrix weight = RandomMatrix(9, 40, 3);
   const GramStatistics statistics = testing::Gram(testing::CorrelatedInputs(100, 40, 4));
   const QuantizedWeight got = RunOk(weight, &statistics, Nf4());

@@ -98,7 +98,7 @@ TEST(EnumNames, AreThoseOfTheContract) {
   EXPECT_EQ(ToString(Event::Kind::kSlice), "slice");
 }
 
-TEST(ShortName, AddsTheBitsWhereTheNameHasNone) {
+TEST(ShortName, AddsTheBitsIfTheNameHasNone) {
   EXPECT_EQ(ShortName({QuantizationMethod::kGptq, 3, "int"}), "gptq3");
   EXPECT_EQ(ShortName({QuantizationMethod::kNf4, 4, "nf4"}), "nf4");
   EXPECT_EQ(ShortName({QuantizationMethod::kLlmInt8, 8, "int"}), "llm_int8");
@@ -135,7 +135,7 @@ TEST(LabelOf, IsTheNameInSentences) {
   EXPECT_EQ(LabelOf({std::nullopt, 3, ""}), "3 bits");
 }
 
-TEST(FormatOf, IsTheFormatWhereAReportNamesNone) {
+TEST(FormatOf, IsTheFormatIfAReportNamesNone) {
   EXPECT_EQ(FormatOf(QuantizationMethod::kRtn), "int");
   EXPECT_EQ(FormatOf(QuantizationMethod::kLlmInt8), "int");
   EXPECT_EQ(FormatOf(QuantizationMethod::kNf4), "nf4");

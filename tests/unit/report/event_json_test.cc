@@ -53,7 +53,7 @@ TEST(EventJson, ReadsWhatALaterVersionWrites) {
   EXPECT_EQ(event->severity, Severity::kInfo);
 }
 
-TEST(EventJson, RefusesWhatIsNoEvent) {
+TEST(EventJson, RefusesLinesThatAreNotEvents) {
   EXPECT_THAT(Refusal("{"), HasSubstr("malformed"));
   EXPECT_THAT(Refusal("{}"), HasSubstr("event"));
   EXPECT_THAT(Refusal(R"({"event": 3})"), HasSubstr("event must be an object"));
@@ -63,7 +63,7 @@ TEST(EventJson, RefusesWhatIsNoEvent) {
               HasSubstr("event.step must be an integer"));
 }
 
-TEST(EventJson, IsNoReport) {
+TEST(EventJson, IsNotAReport) {
   EXPECT_FALSE(IsEventJson(ToJson(AnalyzedReport{})));
   const auto report = FromJson(EventToJson(Sample()));
   EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument);

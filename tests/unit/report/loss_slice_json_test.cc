@@ -32,7 +32,7 @@ LossSlice Sample() {
   return slice;
 }
 
-TEST(LossSlice, JsonHasEveryValueAndNullWhereThereIsNone) {
+TEST(LossSlice, JsonHasEveryValueAndNullForNonFiniteOnes) {
   const nlohmann::json json = nlohmann::json::parse(ToJson(Sample()));
   EXPECT_EQ(json.size(), 19u);
   EXPECT_EQ(json["schema_version"], 1);

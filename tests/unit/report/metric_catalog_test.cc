@@ -218,7 +218,7 @@ TEST_F(MetricCatalogTest, ShowsWhatAveragesWouldGive) {
   EXPECT_THAT(Collect("ptqwatch_averaged_snapshots"), ElementsAre("6_cosine,=4"));
 }
 
-TEST_F(MetricCatalogTest, ShowsAccuracyWhereItWasMeasured) {
+TEST_F(MetricCatalogTest, ShowsAccuracyIfItWasMeasured) {
   EXPECT_THAT(Collect("ptqwatch_probe_accuracy_ratio"), ElementsAre("=0.45"));
   EXPECT_THAT(Collect("ptqwatch_quantized_accuracy_ratio"),
               ElementsAre("gptq,3,int,=0.41", "rtn,4,int,=0.41"));
@@ -396,7 +396,7 @@ TEST_F(MetricCatalogTest, LeavesOutWhatAFailedProbeMayHaveLeftBehind) {
   EXPECT_THAT(Collect("ptqwatch_snapshot_step"), ElementsAre("=16000"));
 }
 
-TEST_F(MetricCatalogTest, LeavesOutNumbersThatAreNone) {
+TEST_F(MetricCatalogTest, LeavesOutNonFiniteNumbers) {
   const double nan = std::nan("");
   report_.report.quantization[0].delta_nats = nan;
   report_.report.quantization[0].coverage_ratio = nan;

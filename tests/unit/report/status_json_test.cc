@@ -134,7 +134,7 @@ TEST(StatusJson, TakesWhatAnotherVersionWrote) {
   EXPECT_EQ(read->monitor.stall_buckets.back(), 11);
 }
 
-TEST(StatusJson, RefusesWhatIsNone) {
+TEST(StatusJson, RefusesOtherText) {
   for (const char* text :
        {"", "{", "[]", "7", "{\"status\": 3}", "{\"run\": {\"attempt\": \"x\"}}",
         "{\"status\": {\"snapshots\": [1]}}", "{\"status\": {\"dropped_reports\": {}}}"}) {

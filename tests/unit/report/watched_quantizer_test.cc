@@ -32,15 +32,15 @@ TEST(WatchedQuantizer, IsGptqWithTheFewestBitsFromThreeUp) {
   EXPECT_EQ(Watched({{kRtn, 3}, {kGptq, 4}, {kGptq, 3}, {kGptq, 2}}), 2u);
 }
 
-TEST(WatchedQuantizer, IsAnotherMethodWhereGptqHasTooFewBits) {
+TEST(WatchedQuantizer, IsAnotherMethodIfGptqHasTooFewBits) {
   EXPECT_EQ(Watched({{kGptq, 2}, {kRtn, 8}, {kAwq, 4}}), 2u);
 }
 
-TEST(WatchedQuantizer, IsTheOneWithTheMostBitsWhereAllHaveTooFew) {
+TEST(WatchedQuantizer, IsTheOneWithTheMostBitsIfAllHaveTooFew) {
   EXPECT_EQ(Watched({{kRtn, 2}, {kGptq, 2}}), 0u);
 }
 
-TEST(WatchedQuantizer, IsTheFirstOfEqualsAndNothingOfNone) {
+TEST(WatchedQuantizer, IsTheFirstOfEqualsAndAbsentWithoutQuantizers) {
   EXPECT_EQ(Watched({{kRtn, 4}, {kAwq, 4}}), 0u);
   EXPECT_EQ(Watched({}), std::nullopt);
 }

@@ -62,7 +62,7 @@ TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
   EXPECT_EQ(cut[0][0].size(0), 64);
 }
 
-TEST(FirstSequences, TakesWholeBatchesWhereTheyCannotBeCut) {
+TEST(FirstSequences, TakesWholeBatchesIfTheyCannotBeCut) {
   Net net;
   net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
     TORCH_CHECK(b[0].size(0) == 100, "this model wants batches of 100");

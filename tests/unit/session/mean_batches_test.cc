@@ -60,7 +60,7 @@ TEST_F(CutMeanBatchesTest, LeavesOneValueForEachRow) {
   EXPECT_EQ(Cut({16}, [](const at::Tensor& values) { return values; }).size(), 1u);
 }
 
-TEST_F(CutMeanBatchesTest, LeavesWhatIsNoMeanOverTheRows) {
+TEST_F(CutMeanBatchesTest, KeepsBatchesWhoseLossIsNotAMeanOverTheRows) {
   EXPECT_EQ(Cut({16}, [](const at::Tensor& values) { return values.max(); }).size(), 1u);
 }
 

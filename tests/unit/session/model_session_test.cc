@@ -67,7 +67,7 @@ TEST_F(ModelSessionTest, ReservesWhatItHoldsAndGivesItBack) {
   EXPECT_EQ(bytes->used(), 0);
 }
 
-TEST_F(ModelSessionTest, IsRefusedWhereItDoesNotFit) {
+TEST_F(ModelSessionTest, IsRefusedIfItDoesNotFit) {
   auto bytes = std::make_shared<ByteBudget>((1 << 20) + 1280 + 100);
   const absl::Status status = Refusal({.probe = true, .bytes = bytes});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -50,7 +50,7 @@ TEST(ChooseMonitorDevice, DoesAsItIsTold) {
   EXPECT_THAT(Chosen("cuda:3", kGpu).warning, IsEmpty());
 }
 
-TEST(ChooseMonitorDevice, WarnsWhereStreamsShareAQueue) {
+TEST(ChooseMonitorDevice, WarnsIfStreamsShareAQueue) {
   const int64_t large = kMostParametersOnCpu + 1;
   const auto warning = [&](std::string_view option, std::string connections) {
     return Chosen(option, kGpu, large, {.connections = std::move(connections)}).warning;
@@ -60,7 +60,7 @@ TEST(ChooseMonitorDevice, WarnsWhereStreamsShareAQueue) {
   EXPECT_THAT(warning("cpu", "1"), IsEmpty());
 }
 
-TEST(ChooseMonitorDevice, WarnsWhereProductsAreShortened) {
+TEST(ChooseMonitorDevice, WarnsIfProductsAreShortened) {
   const auto warning = [](std::string_view option, std::string override) {
     return Chosen(option, kGpu, 1000, {.tf32_override = std::move(override)}).warning;
   };

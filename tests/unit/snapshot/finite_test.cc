@@ -35,7 +35,7 @@ TEST(CheckFinite, LooksAtTheAskedEntriesAlone) {
   EXPECT_FALSE(CheckFinite(table, {1}).ok());
 }
 
-TEST(CheckFinite, ASumThatOverflowsIsNoInfinity) {
+TEST(CheckFinite, ASumThatOverflowsIsNotAnInfinity) {
   const TensorTable table =
       *MakeTensorTable({{"w", at::full({8}, std::numeric_limits<float>::max())}});
   EXPECT_TRUE(CheckFinite(table, {0}).ok());

@@ -285,7 +285,7 @@ TEST(FunctionSubject, IsAcceptedAsItIsInTheseTests) {
   EXPECT_TRUE(CreateStatus([](FunctionSubjectOptions&) {}).ok());
 }
 
-TEST(FunctionSubject, RefusesTensorsThatAreNone) {
+TEST(FunctionSubject, RefusesInvalidTensors) {
   using Options = FunctionSubjectOptions;
   const auto message = [](auto change) { return std::string(CreateStatus(change).message()); };
   EXPECT_THAT(message([](Options& options) { options.live.clear(); }),
@@ -324,7 +324,7 @@ TEST(FunctionSubject, RefusesMemoryThatCannotBeCopiedAsAWhole) {
               HasSubstr("'embedding' and 'part' share a part"));
 }
 
-TEST(FunctionSubject, RefusesAParameterThatIsNoFloatingPointNumber) {
+TEST(FunctionSubject, RefusesAParameterThatIsNotFloatingPoint) {
   const absl::Status status = CreateStatus([](FunctionSubjectOptions& options) {
     options.live.push_back({"count", at::ones({1}, at::kLong), true});
   });

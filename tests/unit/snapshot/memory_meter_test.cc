@@ -48,7 +48,7 @@ TEST(MemoryMeter, TheInnermostOneCounts) {
 }
 
 // Python's autograd functions read the configuration of a profiler that is on.
-TEST(MemoryMeter, IsNoProfiler) {
+TEST(MemoryMeter, IsNotAProfiler) {
   const MemoryMeter meter;
   EXPECT_FALSE(torch::profiler::impl::profilerEnabled());
   EXPECT_TRUE(torch::profiler::impl::getProfilerConfig().disabled());

@@ -57,7 +57,7 @@ struct OptimizerStagingTest : ::testing::Test {
   CpuStream stream;
 };
 
-TEST_F(OptimizerStagingTest, CopiesNothingWhereTheBudgetDoesNotAllowItAndSaysWhy) {
+TEST_F(OptimizerStagingTest, CopiesNothingIfTheBudgetForbidsItAndSaysWhy) {
   constexpr int64_t kBoth = 2 * 4 * (4 * 5 + 2 * 3);  // staged and while measuring
   auto bytes = std::make_shared<ByteBudget>(kBoth - 1);
   auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, bytes, bytes);

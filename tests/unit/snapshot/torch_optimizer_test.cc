@@ -102,7 +102,7 @@ TEST(TorchOptimizer, ReadsSgd) {
   EXPECT_EQ(view.parameters[0].weight_decay, 0.01);
 }
 
-TEST(TorchOptimizer, SaysWhereGroupsDifferInMoreThanTheView) {
+TEST(TorchOptimizer, SaysIfGroupsDifferInMoreThanTheView) {
   Net net;
   using Options = torch::optim::AdamOptions;
   const auto group = [](torch::nn::Linear& layer, double beta1) {

@@ -101,7 +101,7 @@ TEST_F(CommandsTest, WatchRepeatsTheHeaderEveryScreenful) {
   EXPECT_EQ(headers, 3);  // above rows 1, 23 and 45
 }
 
-TEST_F(CommandsTest, WatchEndsQuietlyWhenNobodyReads) {
+TEST_F(CommandsTest, WatchEndsQuietlyWhenItsReaderHasGone) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   {
@@ -114,7 +114,7 @@ TEST_F(CommandsTest, WatchEndsQuietlyWhenNobodyReads) {
   close(ends[1]);
 }
 
-TEST_F(CommandsTest, WatchFailsWithALineWhereNothingAnswers) {
+TEST_F(CommandsTest, WatchFailsWithALineIfNothingAnswers) {
   const testing::RawServer web(testing::kHttpAnswer);
   EXPECT_EQ(RunWatch({.target = web.address()}, &clock_, captured_.get()), kExitFailed);
   EXPECT_THAT(Lines(captured_.error()), ElementsAre(HasSubstr("/metrics has another port")));

@@ -87,7 +87,7 @@ TEST_F(EndOfRunTest, ShowsAllOfADeadRunAndEnds) {
   EXPECT_THAT(view_.notices, IsEmpty());
 }
 
-TEST_F(EndOfRunTest, EndsWhereOnlyNewReportsAreWanted) {
+TEST_F(EndOfRunTest, EndsIfOnlyNewReportsAreWanted) {
   EndOfRun end(&view_, std::nullopt, seconds(60), &clock_);
   RunStatus status;
   status.monitor.health = Health::kDegraded;
@@ -114,7 +114,7 @@ TEST_F(EndOfRunTest, SaysWhyARunIsNotMeasured) {
   EXPECT_THAT(std::string(end_.failure().message()), HasSubstr("run_dir is full"));
 }
 
-TEST_F(EndOfRunTest, IsNoFailureWhenTheViewEndsIt) {
+TEST_F(EndOfRunTest, IsNotAFailureWhenTheViewEndsIt) {
   Silent();
   view_.quits = true;
   EXPECT_FALSE(end_.OnTick(true));

@@ -55,7 +55,7 @@ TEST(CsvRow, QuotesWhatMustBeQuoted) {
   EXPECT_EQ(row.text(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",");
 }
 
-TEST(CsvRow, KeepsAllDigitsAndLeavesOutWhatIsNone) {
+TEST(CsvRow, KeepsAllDigitsAndLeavesOutNonFiniteNumbers) {
   CsvRow row;
   row.Add(0.1).Add(1e-300).Add(int64_t{-3}).Add(std::nan("")).Add(std::optional<double>());
   EXPECT_EQ(row.text(), "0.1,1e-300,-3,,");
@@ -72,7 +72,7 @@ TEST(HistoryCsv, HasACellForEachColumn) {
   EXPECT_THAT(Cells(HistoryCsv(none)[0]), SizeIs(columns));
 }
 
-TEST(HistoryCsv, GivesTheFormatOfAReportThatNamesNone) {
+TEST(HistoryCsv, GivesTheDefaultFormatOfAReportThatNamesNone) {
   AnalyzedReport report = testing::SampleReport();
   report.report.quantization.resize(1);
   report.report.quantization[0].format.reset();
@@ -90,7 +90,7 @@ TEST(HistoryCsv, GivesTheFormatOfAReportThatNamesNone) {
   EXPECT_EQ(cell("format"), "mxfp4");
 }
 
-TEST(LayersOf, SortsByOutputErrorWhereNoContributionIsKnown) {
+TEST(LayersOf, SortsByOutputErrorIfNoContributionIsKnown) {
   std::vector<std::string> names;
   for (const LayerRow& row : LayersOf(ThreeLayers())) names.push_back(row.name);
   EXPECT_THAT(names, ElementsAre("c", "b", "a"));

@@ -88,7 +88,7 @@ TEST(EstimateText, StaysShortWhateverTheSizes) {
   EXPECT_EQ(EstimateText(1, 1e300, true), "1.00e0\u00b11.0e300");
 }
 
-TEST(EstimateText, LeavesOutAnErrorThatIsNone) {
+TEST(EstimateText, LeavesOutANonFiniteError) {
   EXPECT_EQ(EstimateText(4.532, std::nullopt, true), "4.53");
   EXPECT_EQ(EstimateText(4.532, kNan, true), "4.53");
   EXPECT_EQ(EstimateText(4.532, kInfinity, true), "4.53");

@@ -49,7 +49,7 @@ TEST(Program, PrintsHelpAndVersion) {
   EXPECT_EQ(help.Wait(), 0);
 }
 
-TEST(Program, EndsWithOneAndOneLineWhereThereIsNoServer) {
+TEST(Program, EndsWithOneAndOneLineIfThereIsNoServer) {
   std::string address;
   {
     const testing::RawServer gone("");
@@ -94,7 +94,7 @@ TEST(Program, PrintsNothingOfGrpcAboutAWebServer) {
   EXPECT_EQ(program.Wait(), 1);
 }
 
-TEST(Program, WatchesAsAsciiInTheCLocaleAndAsUtf8ElseWhere) {
+TEST(Program, WatchesAsAsciiInTheCLocaleAndAsUtf8Elsewhere) {
   FakeServer server;
   server.PublishNumbers(1, 1);
   Program ascii({"watch", server.target(), "--count", "1"}, {"LC_ALL=C"});
@@ -151,7 +151,7 @@ TEST(Program, LeavesAnInterruptedTerminalClean) {
   EXPECT_EQ(program.Wait(), 130);
 }
 
-TEST(Program, HasNoColoursWhereTheyAreNotWanted) {
+TEST(Program, HasNoColoursIfTheyAreNotWanted) {
   FakeServer server;
   server.PublishNumbers(1, 1);
   for (const std::string variable : {"NO_COLOR=1", "TERM=dumb"}) {

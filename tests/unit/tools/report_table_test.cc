@@ -39,7 +39,7 @@ AnalyzedReport FourQuantizers() {
   return report;
 }
 
-TEST(ReportTable, ShowsEverythingWhereThereIsRoom) {
+TEST(ReportTable, ShowsEverythingIfThereIsRoom) {
   ReportTable table(kUtf8);
   const auto lines = table.Add(OfOneBranch(), kUnlimitedColumns);
   EXPECT_EQ(
@@ -169,7 +169,7 @@ TEST(ReportTable, KeepsTheColumnsOfAReportThatLacksThem) {
       " 16000  3.33e-4       -  failed            -            -        -         -        -  -");
 }
 
-TEST(ReportTable, HasNoCurvatureColumnsWhereItIsOff) {
+TEST(ReportTable, HasNoCurvatureColumnsIfItIsOff) {
   AnalyzedReport report = OfOneBranch();
   report.report.curvature.reset();
   ReportTable table(kUtf8);
@@ -209,7 +209,7 @@ TEST(ReportTable, ShowsWhichPartsOfCurvatureOtherRanksMeasure) {
   EXPECT_EQ(EdgeCell(curvature), "timeout");
 }
 
-TEST(ReportTable, NeverPrintsANumberThatIsNone) {
+TEST(ReportTable, NeverPrintsANonFiniteNumber) {
   AnalyzedReport report = OfOneBranch();
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     report.report.quantization[0].error_ratio = bad;

@@ -145,7 +145,7 @@ TEST_F(RequestCommandsTest, SliceIsWaitedForWhileTheStatusIsOlderThanTheRequest)
   EXPECT_EQ(captured_.out(), "slice runs/a/slice-9.json\n");
 }
 
-TEST_F(RequestCommandsTest, SliceOfARunThatEndsOrIsStartedAnewFails) {
+TEST_F(RequestCommandsTest, SliceOfARunThatEndsOrRestartsFails) {
   const SliceFlags flags{.target = server_.address(), .method = "gptq", .bits = 3, .wait = true};
   server_.AnswerSlicesWith(5, {Slice(v1::SLICE_STATE_DONE)});  // number 4
   EXPECT_EQ(RunSlice(flags, Clock::Real(), captured_.get(), kQuick), kExitFailed);

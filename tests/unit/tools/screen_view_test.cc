@@ -98,7 +98,7 @@ TEST_F(ScreenViewTest, ReadsTheLayersOfTheNewestReportOnce) {
   EXPECT_THAT(layers_read_, ElementsAre(1));  // no run is left to ask
 }
 
-TEST_F(ScreenViewTest, EndsByKeyByCountAndWhenNobodyLooks) {
+TEST_F(ScreenViewTest, EndsByKeyByCountAndWhenTheOutputIsClosed) {
   EXPECT_TRUE(Tick());
   keys_ = "xq";
   EXPECT_FALSE(Tick());

@@ -26,7 +26,7 @@ TEST(Sparkline, LeavesOutWhatIsNotFinite) {
   EXPECT_EQ(Sparkline({NAN, NAN}, 80, true), "  ");
 }
 
-TEST(Sparkline, IsFlatWhereAllAreEqualAndBearsTheLargestNumbers) {
+TEST(Sparkline, IsFlatIfAllAreEqualAndBearsTheLargestNumbers) {
   EXPECT_EQ(Sparkline({3, 3, 3}, 80, false), "___");
   EXPECT_EQ(Sparkline({-kMost, 0, kMost}, 80, false), "_+@");
 }

@@ -6,7 +6,7 @@
 namespace ptqwatch::internal {
 namespace text_table_test {
 
-TEST(Wrapped, BreaksAtSpacesWhereThereAreAny) {
+TEST(Wrapped, BreaksAtSpacesIfThereAreAny) {
   EXPECT_THAT(Wrapped("one two  three", 7), ::testing::ElementsAre("one two", "three"));
   EXPECT_THAT(Wrapped("one two", 5), ::testing::ElementsAre("one", "two"));
   EXPECT_THAT(Wrapped("abcdefgh", 3), ::testing::ElementsAre("abc", "def", "gh"));

@@ -38,7 +38,7 @@ TEST(VerdictBlock, SaysFromWhereOnTheLossIsNoQuadratic) {
                         "gptq3 on\n"));
 }
 
-TEST(VerdictBlock, NeverPrintsANumberThatIsNone) {
+TEST(VerdictBlock, NeverPrintsANonFiniteNumber) {
   Verdict verdict = testing::SampleVerdict();
   const double nan = std::nan("");
   verdict.severity_nats = verdict.severity_low_ratio = verdict.sigmas = nan;

@@ -92,7 +92,7 @@ TEST(WatchScreen, FitsEveryScreen) {
   }
 }
 
-TEST(WatchScreen, KeepsWhatMattersMostWhereRowsAreScarce) {
+TEST(WatchScreen, KeepsWhatMattersMostIfRowsAreScarce) {
   const std::vector<std::string> two = WatchScreen(SampleState(), {80, 2}, kPlain);
   EXPECT_THAT(two, ::testing::ElementsAre("run-7 at host:9465",
                                           HasSubstr("ALARM decay_degradation since step 10")));
@@ -101,7 +101,7 @@ TEST(WatchScreen, KeepsWhatMattersMostWhereRowsAreScarce) {
   EXPECT_THAT(nine, Not(HasSubstr("worst layers")));
 }
 
-TEST(WatchScreen, IsAsciiWhereTheTerminalIs) {
+TEST(WatchScreen, IsAsciiIfTheTerminalIs) {
   WatchState state = SampleState();
   state.newest->verdict.summary = "0.09 → 0.07 ± 0.01 ü";
   const std::string screen = Screen(state, {100, 60}, kAscii);

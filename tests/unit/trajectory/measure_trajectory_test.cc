@@ -104,7 +104,7 @@ TEST_F(Trajectory, WritesAnOrdinaryRunDirectory) {
   EXPECT_EQ(status->run.parameters, 10);
 }
 
-TEST_F(Trajectory, WithoutARateHasNone) {
+TEST_F(Trajectory, HasNoRateIfNoneIsKnown) {
   MakeCheckpoint(Folder("step10"));
   ASSERT_TRUE(Measure().ok());
   EXPECT_EQ(Reports()[0].report.learning_rate, std::nullopt);
@@ -210,7 +210,7 @@ TEST_F(Trajectory, SaysWhichCheckpointIsNotFinite) {
 }
 
 // A damaged file is DataLoss too, but says nothing about the weights: the journal must not keep it.
-TEST_F(Trajectory, ADamagedFileIsNoFinding) {
+TEST_F(Trajectory, ADamagedFileIsNotAFinding) {
   MakeCheckpoint(Folder("step10"));
   MakeCheckpoint(Folder("step20"));
   const absl::Status damaged = absl::DataLossError("'model.safetensors' was truncated");

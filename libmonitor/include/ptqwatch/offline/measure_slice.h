@@ -27,9 +27,9 @@ struct LossSliceOptions {
 ///
 /// `previous` and `quantized` list floating-point parameters by name, each with as many elements as
 /// in the model and in the same order. Unlisted parameters and all buffers keep their live values.
-/// The loss is measured on subject.curvature(), or else on the first sequences of subject.probe():
-/// 64, or as many as contain 1000 losses. The caller fills in the result's run_id, steps, method
-/// and similar fields.
+/// The loss is measured on subject.curvature(), or else on the first 64 sequences of
+/// subject.probe(), or more, until they have 1000 losses. The caller fills in the result's run_id,
+/// steps, method and similar fields.
 ///
 /// Reads the live model once and does not change it. Opens `subject`, which serves one call. Not
 /// thread-safe for the same subject. Forward passes use LibTorch's threads. Never throws.

@@ -203,7 +203,20 @@ TEST(QuantizerFilter, MatchesTheFormatOfAnEntryOrOfItsMethod) {
   }
 }
 
-TEST_F(GrpcFilterTest, RefusesQuantizersThatThereAreNot) {
+TEST(QuantizerFilter, MatchesEverySpellingOfAMethod) {
+  v1::Report all;
+  for (const char* method : {"gptq", "llm_int8"}) all.add_quantization()->set_method(method);
+  for (const char* spelling : {"llm_int8", "LLM.int8"}) {
+    internal::QuantizerFilter::Kinds kinds;
+    kinds.Add()->set_method(spelling);
+    v1::Report report = all;
+    internal::QuantizerFilter::Make(kinds)->Apply(&report);
+    ASSERT_EQ(report.quantization_size(), 1) << spelling;
+    EXPECT_EQ(report.quantization(0).method(), "llm_int8");
+  }
+}
+
+TEST_F(GrpcFilterTest, RefusesUnknownQuantizers) {
   CreateAndStart();
   const auto refusal = [&](const std::vector<v1::QuantizerFilter>& filters) {
     v1::ListReportsRequest list;

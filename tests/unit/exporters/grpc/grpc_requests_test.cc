@@ -236,7 +236,7 @@ TEST_F(GrpcRequestsTest, RefusesListsThatItCannotGive) {
   EXPECT_TRUE(refusal(3, 0, "run-1").ok());
 }
 
-TEST_F(GrpcRequestsTest, RefusesRequestsThatAreNone) {
+TEST_F(GrpcRequestsTest, RefusesInvalidRequests) {
   CreateAndStart();
   GrpcClient client(address());
   const grpc::Slice bytes("\x08");  // a tag without its value

@@ -131,7 +131,7 @@ TEST_F(GrpcWatchTest, CapsTheHistoryInBytes) {
   EXPECT_EQ(page.oldest_sequence(), 5);
 }
 
-TEST_F(GrpcWatchTest, TellsASlowReaderWhatItMissedAndHarmsNobodyElse) {
+TEST_F(GrpcWatchTest, TellsASlowReaderWhatItMissedAndServesOthers) {
   constexpr int64_t kReports = 1000;
   constexpr size_t kBytes = 32 << 10;
   CreateAndStart({.history = {.reports = 16}});

@@ -103,7 +103,7 @@ TEST_F(HttpSecurityTest, TellsAClientWithoutTlsToUseIt) {
   EXPECT_TRUE(Client()->Get("/metrics"));
 }
 
-TEST_F(HttpSecurityTest, TellsAClientWithTlsThatThereIsNone) {
+TEST_F(HttpSecurityTest, TellsAClientThatTheServerHasNoTls) {
   Serve({});
   RawClient client(address());
   client.Send(kClientHello + std::string(500, 'x'));

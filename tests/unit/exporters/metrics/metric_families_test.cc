@@ -222,7 +222,7 @@ TEST_F(MetricFamiliesTest, AreInTheFormatThatIsAskedFor) {
             MetricFormat::kOpenMetrics);
 }
 
-TEST(MetricPage, WritesLayersAnewForEachReportOnly) {
+TEST(MetricPage, WritesLayersOncePerReport) {
   const RunInfo run;
   const MonitorStatus status;
   AnalyzedReport report = SampleReport();
@@ -273,7 +273,7 @@ TEST(LayerText, IsWhatTheLibraryWrites) {
   EXPECT_GE(compared, 4);
 }
 
-TEST(ShownLayers, KeepTheirPlacesWhereTheyAreClose) {
+TEST(ShownLayers, KeepTheirPlacesIfTheyAreClose) {
   ShownLayers shown(4);
   const auto choose = [&](std::vector<std::string> ranked) {
     return shown.Choose("", "metric", ranked);

@@ -74,7 +74,7 @@ TEST(CheckSecurity, ReadsATokenWithoutItsNewline) {
   }
 }
 
-TEST(CheckSecurity, RefusesTokensThatAreNone) {
+TEST(CheckSecurity, RefusesInvalidTokens) {
   for (const char* text : {"", "\n", "too-short", "0123456789 abcdef", "0123456789\nabcdef",
                            "0123456789abcdef\n\n", "0123456789abcd\xc3\xa9"}) {
     const absl::Status status = TokenOf(text).status();
@@ -118,7 +118,7 @@ TEST(CheckSecurity, NamesAFileThatCannotBeRead) {
   EXPECT_THAT(std::string(Message(status)), HasSubstr("O.security.token_file '/nowhere/token'"));
 }
 
-TEST(CheckSecurity, RefusesWhatIsNoCertificate) {
+TEST(CheckSecurity, RefusesFilesThatAreNotCertificates) {
   const std::string path = FileWith("not a certificate");
   const absl::Status status =
       CheckSecurity({.certificate_file = path, .private_key_file = path}, "O", false).status();

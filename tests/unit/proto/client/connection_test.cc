@@ -49,7 +49,7 @@ TEST(Connection, SaysWhatIsWrongWithAnAddress) {
                     HasSubstr("\"grpc HOST:PORT\""), Not(HasSubstr("\n"))));
 }
 
-TEST(Connection, NamesThePortToUseWhereAWebServerAnswers) {
+TEST(Connection, NamesThePortToUseIfAWebServerAnswers) {
   RawServer web(kHttpAnswer);
   const absl::Status status = Ask(web.address(), milliseconds(300));
   EXPECT_FALSE(status.ok());

@@ -202,7 +202,7 @@ TEST_F(FollowerTest, EndsWithTheReportsOfNowWhenAsked) {
   EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3));
 }
 
-TEST_F(FollowerTest, StartsAnewWithAnotherRun) {
+TEST_F(FollowerTest, StartsAgainWithAnotherRun) {
   server_->PublishNumbers(1, 7);
   recorder_.wanted = 9;
   recorder_.on_report = [&](int64_t) {
@@ -224,7 +224,7 @@ TEST_F(FollowerTest, StartsAnewWithAnotherRun) {
   EXPECT_EQ(server_->requests().front().run_id(), "run-2");
 }
 
-TEST_F(FollowerTest, StartsAnewWhenTheRunWentBack) {
+TEST_F(FollowerTest, StartsAgainWhenTheRunWentBack) {
   server_->PublishNumbers(1, 3);
   recorder_.wanted = 4;
   recorder_.on_report = [&](int64_t sequence) {
@@ -334,7 +334,7 @@ TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
   EXPECT_THAT(recorder_.notices, ::testing::Contains(HasSubstr("was started again")));
 }
 
-TEST_F(FollowerTest, FailsAtOnceWhereWaitingDoesNotHelp) {
+TEST_F(FollowerTest, FailsAtOnceIfWaitingDoesNotHelp) {
   const std::vector<std::pair<grpc::StatusCode, std::string>> cases = {
       {grpc::StatusCode::RESOURCE_EXHAUSTED, "is at its limit: why"},
       {grpc::StatusCode::OUT_OF_RANGE, "has not reached that report: why"},

@@ -134,7 +134,7 @@ TEST(Threads, DoNotChangeAQuantizedWeight) {
   }
 }
 
-TEST(Gptq, LeavesOutBaselinesWhereNotAskedFor) {
+TEST(Gptq, LeavesOutBaselinesUnlessAskedFor) {
   const Layer layer;
   const GramStatistics statistics = testing::Gram(layer.inputs);
   ExecutionContext context;
