@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
@@ -25,20 +27,22 @@ std::string FormatIn(const Entry& entry) {
 }  // namespace
 
 absl::StatusOr<QuantizerFilter> QuantizerFilter::Make(const Kinds& kinds) {
-  for (const v1::QuantizerFilter& kind : kinds) {
+  if (kinds.size() > kMaxKinds) {
+    return absl::InvalidArgumentError(StrCat("quantizers: the limit is ", kMaxKinds));
+  }
+  QuantizerFilter filter;
+  for (v1::QuantizerFilter kind : kinds) {
     if (!kind.method().empty()) {
-      PTQWATCH_RETURN_IF_ERROR(ParseQuantizationMethod(kind.method()).status());
+      PTQWATCH_ASSIGN_OR_RETURN(const QuantizationMethod method,
+                                ParseQuantizationMethod(kind.method()));
+      kind.set_method(std::string(ToString(method)));  // entries have this name
     }
     if (kind.bits() < 0) {
       return absl::InvalidArgumentError(
           StrCat("quantizers: bits must not be negative, is ", kind.bits()));
     }
+    filter.kinds_.push_back(std::move(kind));
   }
-  if (kinds.size() > kMaxKinds) {
-    return absl::InvalidArgumentError(StrCat("quantizers: the limit is ", kMaxKinds));
-  }
-  QuantizerFilter filter;
-  filter.kinds_.assign(kinds.begin(), kinds.end());
   return filter;
 }
 

@@ -122,7 +122,7 @@ struct CriticalSharpness {
 /// (the subject's replica) and the subject's curvature batches. Gives the same numbers as a monitor
 /// with the same options.
 ///
-/// \code
+/// @code
 ///   auto subject = ptqwatch::MakeModuleSubject(
 ///       model, {.replica = ..., .losses = ..., .probe = batches});
 ///   auto curvature = ptqwatch::LossCurvature::Create(
@@ -130,7 +130,7 @@ struct CriticalSharpness {
 ///   if (!curvature.ok()) return curvature.status();
 ///   auto spectrum = (*curvature)->Spectrum();
 ///   auto trace = (*curvature)->Trace();
-/// \endcode
+/// @endcode
 ///
 /// For one thread at a time. Nothing throws. Every call checks the context's cancellation and
 /// deadline once per batch, and is deterministic given its seeds and the preceding calls. Searches
