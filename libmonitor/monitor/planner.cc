@@ -227,7 +227,7 @@ std::optional<std::string> Planner::Measured(const SnapshotWork& work, double se
   }
   too_expensive_ = too_cheap_ = 0;
   kept_ = false;
-  // A batch on which curvature does not end in time is no series to go on with.
+  // A batch on which curvature does not end in time would give a series without numbers.
   if (work.cut_short && work.plan.curvature_sequences > 0) sequences_chosen_ = false;
   const Plan before = plan_;
   Fit(seconds);

@@ -19,10 +19,10 @@
 
 namespace ptqwatch::internal {
 
-/// Measures the Hessian of the loss, always on the same batches: the ends of its spectrum, and of
-/// the other parts those that are this rank's: the distance to the edge of stability, the trace,
-/// and the loss along the quantizers' errors. With mode kAuto, if memory runs out, repeats the
-/// snapshot in the next smaller mode, and finally without the quantized weights.
+/// Measures the Hessian of the loss, always on the same batches: the ends of its spectrum, and this
+/// rank's share of the other parts, which are the distance to the edge of stability, the trace, and
+/// the loss along the quantizers' errors. With mode kAuto, if memory runs out, repeats the snapshot
+/// in the next smaller mode, and finally without the quantized weights.
 class CurvatureProbe final : public Probe {
  public:
   static constexpr std::string_view kName = "curvature";

@@ -65,14 +65,14 @@ struct CurvatureResult {
   std::vector<std::optional<ErrorCurvature>> errors = {};
 };
 
-/// The losses of a snapshot's own weights that those of averages are compared with.
+/// The losses of a snapshot's own weights, with which the losses of averages are compared.
 struct OwnLosses {
   std::vector<UnitLosses> full = {};  ///< by batch
   /// By averaged quantizer and batch.
   std::vector<std::vector<UnitLosses>> quantized = {};
 };
 
-/// The result for averages of snapshots, of which the report has those of all probes.
+/// The result for averages of snapshots. The report has the averages of all probes.
 struct AveragingResult {
   std::vector<AveragingReport> averages = {};
   OwnLosses own = {};  ///< for the probes after it

@@ -65,8 +65,8 @@ struct ModelSessionOptions {
   int64_t max_device_bytes = INT64_MAX;
 };
 
-/// The budgets of an opened subject, one a device: two are the same object if both devices are. A
-/// GPU's grants what is free beside device_reserve_bytes. All are null if the host has no limit.
+/// The budgets of an opened subject, one for each device: members for one device are the same
+/// object. A GPU's budget leaves device_reserve_bytes free. All are null if the host has no limit.
 struct SessionBudgets {
   std::shared_ptr<ByteBudget> host;
   std::shared_ptr<ByteBudget> measuring;  ///< the device of the replica and of all measurements

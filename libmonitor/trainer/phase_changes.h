@@ -11,8 +11,8 @@
 namespace ptqwatch::internal {
 
 /// Passes changes of the learning-rate phase from OnStep to the monitor thread. One writer and one
-/// reader; neither waits or allocates. While all slots are taken, a change is deferred: phases that
-/// come and go meanwhile are lost, but the last one is not.
+/// reader; neither waits nor allocates. While all slots are taken, a change is deferred: phases
+/// that come and go meanwhile are lost, but the last one is not.
 class PhaseChanges {
  public:
   static constexpr uint64_t kSlots = 8;

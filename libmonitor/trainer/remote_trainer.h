@@ -25,7 +25,7 @@ namespace ptqwatch::internal {
 /// its own LrTracker gives. Both trackers see the same steps, so reports are the same bits as in
 /// one process.
 struct RemoteTrainer {
-  /// The door to a started monitor. The functions may be called until Monitor::Stop, on one thread
+  /// Access to a started monitor. The functions may be called until Monitor::Stop, on one thread
   /// each.
   struct Monitor {
     /// Repeats a step. Steps must come in order.

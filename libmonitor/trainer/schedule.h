@@ -23,8 +23,8 @@ class Schedule {
   /// `now` is monotonic time in seconds, used only by a schedule by time. A step that goes
   /// backwards restarts the count from there; a changed `every` does not make a snapshot due at
   /// once. With `stretch` k, only every 2^k-th of the snapshots that would be due in a decay is
-  /// due, and without a decay only those of them that would be due then too; `decay_density` is
-  /// then a power of two.
+  /// due and, outside a decay, only if it is also a regular one; `decay_density` is then a power
+  /// of two.
   Due Step(int64_t step, int64_t every, bool decaying, double now, int stretch = 0) noexcept;
 
   /// Whether a snapshot would be due at the newest step in a decay, without `stretch`.
