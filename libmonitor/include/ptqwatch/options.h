@@ -219,7 +219,7 @@ struct MonitorOptions {
   /// not fit. Create fails if even the replica does not fit. 0: a quarter of the memory that the
   /// machine, the cgroup and the process limits leave free at Create. Measurements never take more
   /// than half of the memory that is free when they start. The host and each GPU have separate
-  /// budgets. On a GPU, device_reserve_bytes also limits the monitor; with 0 nothing else does.
+  /// budgets. On a GPU device_reserve_bytes is a limit too, and the only one if max_bytes is 0.
   int64_t max_bytes = 0;
   /// Threads that the trainer computes with; Finish may use as many. 0: at::get_num_threads() at
   /// Create.
