@@ -108,14 +108,14 @@ function averageName(average) {
       (average.shape ? `, weights of a ${words(average.shape)} decay` : '');
 }
 
-// The averages with the least loss, in full precision and with each quantizer; '' if there is nothing to choose from.
+// The averages with the lowest loss, in full precision and with each quantizer; '' if there is nothing to choose from.
 function leastOfAverages(averages) {
   const measured = averages.filter((average) => average.status === 'ok' && isNumber(average.loss_nats));
   if (measured.length < 2) return '';
   const least = (loss) => averageName(measured.filter((average) => isNumber(loss(average))).sort((a, b) => loss(a) - loss(b))[0]);
   const entryOf = (average, name) => (average.quantization || []).find((entry) => quantizerName(entry) === name && isNumber(entry.loss_nats)) || {};
   const names = new Set(measured.flatMap((average) => (average.quantization || []).filter((entry) => isNumber(entry.loss_nats)).map(quantizerName)));
-  return [`Least loss: ${least((average) => average.loss_nats)}`,
+  return [`Lowest loss: ${least((average) => average.loss_nats)}`,
           ...[...names].map((name) => `with ${name}: ${least((average) => entryOf(average, name).loss_nats)}`)].join('; ') + '.';
 }
 

@@ -158,7 +158,7 @@ class RunView {
     }
     const noise = newest.noise || {};
     if (isNumber(noise.delta_nats)) {
-      tiles.push(tile('noise', `Loss under ${percent(noise.relative_norm)} noise`, plusMinus(noise.delta_nats, noise.delta_stderr_nats), 'nats', snapshot));
+      tiles.push(tile('noise', `Loss increase under ${percent(noise.relative_norm)} noise`, plusMinus(noise.delta_nats, noise.delta_stderr_nats), 'nats', snapshot));
     }
     tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), '', snapshot));
     tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)),

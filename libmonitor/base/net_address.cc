@@ -179,8 +179,8 @@ absl::StatusOr<BoundSocket> BindListenAddress(const ListenOptions& options) {
   absl::Cleanup free_found = [found] { freeaddrinfo(found); };
 
   absl::Status failed = absl::InvalidArgumentError(
-      StrCat(address, ": is not a loopback address; there is no TLS, so other machines are served ",
-             "only with ", options.allow_remote_option, ", which is false"));
+      StrCat(address, ": is not a loopback address; other machines are served only with ",
+             options.allow_remote_option, ", which is false"));
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     if (!options.allow_remote && !IsLoopback(*entry->ai_addr)) continue;

@@ -145,7 +145,7 @@ absl::Status Validate(const MonitorOptions& options) {
   }
   if (options.max_bytes < 0) {
     return Invalid("max_bytes", StrCat(options.max_bytes),
-                   "0 (a quarter of what is free) or positive");
+                   "0 (a quarter of the free memory) or positive");
   }
   if (options.training_threads < 0) {
     return Invalid("training_threads", StrCat(options.training_threads),

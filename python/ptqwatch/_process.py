@@ -210,7 +210,7 @@ class ProcessMonitor:
                 _log.exception("on_alert raised an exception")
 
     def _await_ready(self, until):
-        """Waits until the running worker is ready or has failed. Whether it is ready."""
+        """Waits until the running worker is ready or has failed. Returns whether it is ready."""
         while True:
             self._drain()
             worker = self._native.worker()
@@ -311,9 +311,10 @@ class ProcessMonitor:
         return self._report
 
     def status(self, timeout=5.0):
-        """Asks the worker, for at most `timeout` seconds. `process` has the worker's `process` (0: none), its `restarts` and the
-        `end` of the one before; `ignored` steps found no room, because the worker did not read; `lost` snapshots ended with a
-        worker. Without an answer there is no more, but the `health` if nothing is measured.
+        """Asks the worker, for at most `timeout` seconds. The key `process` has `process`, the worker's process id (0: no worker);
+        `restarts`; `end`, how the worker before it ended; `ignored`, steps left out because the worker did not read them in time;
+        `lost`, snapshots that ended with a worker. If the worker does not answer, its other counters are missing; `health` is
+        there if nothing is measured.
         """
         status = {"health": "inert", "health_reason": self._failure} if self._failure else {}
         if self._native is None:

@@ -133,6 +133,7 @@ Subcommands AddSubcommands(CLI::App* app, AllFlags* flags) {
   Subcommands all;
   const auto add = [&](const char* name, const char* help, auto add_flags, auto* own) {
     CLI::App* const subcommand = app->add_subcommand(name, help);
+    subcommand->footer("");  // otherwise the examples of all commands
     add_flags(subcommand, own);
     all.emplace_back(subcommand, [own] { return Invocation(*own); });
   };

@@ -73,9 +73,9 @@ void AddReplay(CLI::App* app, ReplayFlags* flags) {
             "Standard errors of evidence for an alarm while the learning rate is high");
   threshold("--decay-sigmas", &options.decay_sigmas, {}, "The same while it falls");
   threshold("--floor-nats", &options.floor_nats, 0,
-            "Least rise of the loss for an alarm, in nats per token");
+            "Smallest rise of the loss for an alarm, in nats per token");
   threshold("--plateau-ratio", &options.plateau_ratio, 1,
-            "Least ratio to the baseline for an alarm while the learning rate is high");
+            "Smallest ratio to the baseline for an alarm while the learning rate is high");
   threshold("--decay-ratio", &options.decay_ratio, 1, "The same while it falls");
   app->footer(kReplayNotes);
 }

@@ -143,7 +143,7 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
       watched == nullptr ? "" : names[static_cast<size_t>(watched - quantization.data())],
       "\nloss: contribution of the layer, to second order; trace: of the layer's block of the "
       "Hessian;\neach quantizer: relative squared error of the layer's output\n\n");
-  std::vector<std::string> header = {"layer", "loss, nats", "trace, nats"};
+  std::vector<std::string> header = {"layer", "loss, nats", "trace"};
   for (const size_t i : QuantizerOrder(quantization)) header.push_back(names[i]);
   std::vector<std::vector<std::string>> rows = {std::move(header)};
   for (const LayerRow& layer : layers) {

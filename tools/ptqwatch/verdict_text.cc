@@ -74,7 +74,7 @@ std::vector<std::string> OutlookTexts(const Verdict& verdict, TextStyle style) {
                     " % of the decay's gain");
     }
     if (Has(outlook.minimum_loss_nats) && outlook.minimum_step) {
-      text += StrCat(text.empty() ? "" : ";", " least loss ",
+      text += StrCat(text.empty() ? "" : ";", " lowest loss ",
                      StrFormat("%.4f", *outlook.minimum_loss_nats), " nats at step ",
                      *outlook.minimum_step);
       if (Has(outlook.minimum_learning_rate)) {
@@ -122,8 +122,8 @@ struct AverageLoss {
   double loss = 0;
 };
 
-// "least loss of 6 snapshots, with gptq3 of 3 snapshots, with rtn4 of 6 snapshots", or "" with
-// fewer than two averages.
+// "lowest loss: of 6 snapshots; gptq3: of 3 snapshots; rtn4: of 6 snapshots", or "" with fewer than
+// two averages.
 std::string LeastOfAverages(const Report& report) {
   std::map<std::string, AverageLoss> least;  // by quantizer; "": in full precision
   int measured = 0;
@@ -141,10 +141,10 @@ std::string LeastOfAverages(const Report& report) {
     }
   }
   if (measured < 2) return "";
-  std::string text = "least loss ";
+  std::string text = "lowest loss";
   for (const auto& [name, found] : least) {
-    if (!name.empty()) text += StrCat(", with ", name, " ");
-    text += AverageName(*found.average);
+    if (!name.empty()) text += StrCat("; ", name);
+    text += StrCat(": ", AverageName(*found.average));
   }
   return text;
 }

@@ -108,9 +108,9 @@ TEST(LayersOf, SortsByContribution) {
 }
 
 TEST(LayerTable, ShowsTheWorst) {
-  EXPECT_THAT(LayerTable(ThreeLayers(), 2), EndsWith("\n\nlayer  loss, nats  trace, nats  gptq3\n"
-                                                     "c               -            -  3.00%\n"
-                                                     "b               -            -  2.00%\n"));
+  EXPECT_THAT(LayerTable(ThreeLayers(), 2), EndsWith("\n\nlayer  loss, nats  trace  gptq3\n"
+                                                     "c               -      -  3.00%\n"
+                                                     "b               -      -  2.00%\n"));
 }
 
 TEST(LayerTable, SaysWhatItsColumnsAre) {

@@ -27,7 +27,7 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "severity   +0.109 nats (0.0800 to 0.140), 2.10 times the baseline (1.80 to 2.40)\n"
       "evidence   9.50 sigmas together; an alarm needs 3.50\n"
       "           loss_delta_gptq3 0.208, expected 0.0990, mean ratio 2.10, 8.50 sigmas\n"
-      "outlook    gptq3 keeps 20.0\u00b15.0 % of the decay's gain; least loss 1.7000 nats at step "
+      "outlook    gptq3 keeps 20.0\u00b15.0 % of the decay's gain; lowest loss 1.7000 nats at step "
       "14000, lr 6.00e-3\n"
       "advice     average the last 6 snapshots\n"
       "average    of 5 snapshots (decay 0.900): loss 1.6600, gptq3 E 3.66\u00b10.18%\n"

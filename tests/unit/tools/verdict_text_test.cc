@@ -49,7 +49,7 @@ TEST(VerdictBlock, NeverPrintsANonFiniteNumber) {
   EXPECT_THAT(text, Not(HasSubstr("nan")));
   EXPECT_THAT(text, HasSubstr("severity   2.10 times the baseline\n"));
   EXPECT_THAT(text, HasSubstr("evidence   loss_delta_gptq3 0.208, mean ratio 2.10"));
-  EXPECT_THAT(text, HasSubstr("outlook    gptq3 least loss 1.7000 nats at step 14000\n"));
+  EXPECT_THAT(text, HasSubstr("outlook    gptq3 lowest loss 1.7000 nats at step 14000\n"));
 }
 
 TEST(VerdictBlock, NamesEachKindOfLineOnce) {
@@ -87,17 +87,17 @@ TEST(AveragingBlock, NamesTheBestOfSeveral) {
             "average    of 6 snapshots: loss 1.6600, gptq3 E 4.00+-0.20%\n"
             "           of 3 snapshots (weights of a one_minus_sqrt decay): loss 1.6700, gptq3 E "
             "4.00+-0.20%\n"
-            "           least loss of 6 snapshots, with gptq3 of 3 snapshots (weights of a "
+            "           lowest loss: of 6 snapshots; gptq3: of 3 snapshots (weights of a "
             "one_minus_sqrt decay)\n");
   for (AveragingReport& average : report.averaging) {
     average.quantization.push_back(testing::SampleQuantization(QuantizationMethod::kRtn, 4, 0.02));
   }
   report.averaging[0].quantization[1].loss_nats = 1.68;
   EXPECT_THAT(AveragingBlock(report, {}),
-              HasSubstr("with gptq3 of 3 snapshots (weights of a one_minus_sqrt decay), with rtn4 "
-                        "of 6 snapshots\n"));
+              HasSubstr("; gptq3: of 3 snapshots (weights of a one_minus_sqrt decay); rtn4: of 6 "
+                        "snapshots\n"));
   report.averaging[0].loss_nats.reset();
-  EXPECT_THAT(AveragingBlock(report, {}), Not(HasSubstr("least")));
+  EXPECT_THAT(AveragingBlock(report, {}), Not(HasSubstr("lowest")));
 }
 
 TEST(AveragingBlock, ShowsWhatTheAverageWouldGive) {
