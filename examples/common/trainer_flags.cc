@@ -127,7 +127,7 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
          "(with --wait on: 1)")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--bits", flags->bits, "Bit-widths to try, by methods that have more than one")
+  app.add_option("--bits", flags->bits, "Bit-widths to try, for methods that have more than one")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember({2, 3, 4, 8}))

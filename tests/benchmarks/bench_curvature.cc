@@ -77,8 +77,8 @@ int main(int argc, char** argv) {
   count("--width", flags.width, "Width of the hidden state [128; with --track 32]");
   count("--layers", flags.layers, "Blocks [4; with --track 2]");
   count("--heads", flags.heads, "Attention heads [4; with --track 2]");
-  count("--length", flags.length, "Predictions a sequence [128; with --track 64]");
-  count("--sequences", flags.sequences, "Sequences a batch [8; with --track 32]");
+  count("--length", flags.length, "Predictions per sequence [128; with --track 64]");
+  count("--sequences", flags.sequences, "Sequences per batch [8; with --track 32]");
   count("--batches", flags.batches, "Curvature batches [1; with --track 2]");
   app.add_flag("--all-parameters", flags.all_parameters,
                "The Hessian of all parameters, not of the blocks' matrices alone");

@@ -325,12 +325,12 @@ int main(int argc, char** argv) {
   app.add_option("--every", flags.every, "Steps between snapshots");
   app.add_option("--seconds", flags.seconds, "Length of the training with the monitor");
   app.add_option("--steps-off", flags.steps_off, "Steps without it, before and after");
-  app.add_option("--batch", flags.batch, "Sequences a step");
+  app.add_option("--batch", flags.batch, "Sequences per step");
   app.add_option("--width", flags.model.width, "Width of the hidden state");
   app.add_option("--layers", flags.model.layers, "Blocks");
   app.add_option("--heads", flags.model.heads, "Heads of the attention");
   app.add_option("--vocabulary", flags.model.vocabulary, "Tokens");
-  app.add_option("--length", flags.model.length, "Predictions a sequence");
+  app.add_option("--length", flags.model.length, "Predictions per sequence");
   app.add_option("--probe-batches", flags.probe_batches, "Held-out batches");
   app.add_option("--finish-seconds", flags.finish_seconds, "Given to Finish");
   app.add_option("--run-dir", flags.run_dir, "Kept there");

@@ -275,12 +275,12 @@ int main(int argc, char** argv) {
   CLI::App app("Step times of char_gpt while the monitor works and while it is held up.");
   app.add_option("--threads", flags.threads, "Threads the trainer computes with");
   app.add_option("--seconds", flags.seconds, "How long to measure");
-  app.add_option("--window", flags.window, "Steps a window");
-  app.add_option("--batch", flags.batch, "Sequences a step");
+  app.add_option("--window", flags.window, "Steps per window");
+  app.add_option("--batch", flags.batch, "Sequences per step");
   app.add_option("--width", flags.model.width, "Width of the hidden state");
   app.add_option("--layers", flags.model.layers, "Blocks");
   app.add_option("--heads", flags.model.heads, "Attention heads");
-  app.add_option("--length", flags.model.length, "Predictions a sequence");
+  app.add_option("--length", flags.model.length, "Predictions per sequence");
   app.add_option("--probe-sequences", flags.probe_sequences, "Held-out sequences");
   app.add_option("--duty-cycle", flags.duty_cycle,
                  "Share of the time that the monitor works, whatever the machine has to spare");

@@ -229,8 +229,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--width", flags.model.width, "Width of the hidden state")
       ->check(CLI::PositiveNumber);
-  app.add_option("--batch", flags.batch, "Sequences a step")->check(CLI::PositiveNumber);
-  app.add_option("--window", flags.window, "Steps a window")->check(CLI::PositiveNumber);
+  app.add_option("--batch", flags.batch, "Sequences per step")->check(CLI::PositiveNumber);
+  app.add_option("--window", flags.window, "Steps per window")->check(CLI::PositiveNumber);
   app.add_option("--rounds", flags.rounds, "Windows of each kind")->check(CLI::PositiveNumber);
   app.add_option("--duty", flags.duty, "Duty cycle beside training")->check(CLI::Range(0.01, 1.0));
   app.add_option("--burst-ms", flags.burst_ms, "Length of a burst")->check(CLI::PositiveNumber);

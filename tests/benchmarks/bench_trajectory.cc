@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
   app.add_option("--heads", flags.heads, "Its attention heads");
   app.add_option("--intermediate", flags.intermediate, "Width of its MLPs");
   app.add_option("--vocabulary", flags.vocabulary, "Its tokens");
-  app.add_option("--length", flags.length, "Predictions a sequence");
+  app.add_option("--length", flags.length, "Predictions per sequence");
   app.add_option("--probe", flags.probe, "Sequences that losses are compared on");
   app.add_option("--calibration", flags.calibration, "Sequences that quantizers see");
   app.add_option("--threads", flags.threads, "Threads");

@@ -19,7 +19,7 @@ namespace {
 
 constexpr char kExamples[] = R"(Examples:
   ptqwatch serve runs/*                     serves the runs of these directories, over gRPC and to Prometheus
-  ptqwatch watch runs/7                     the run of this directory, on the whole terminal
+  ptqwatch watch runs/7                     the run of this directory, full-screen
   ptqwatch watch :9465                      the run that a process of this machine serves
   ptqwatch watch trainer-7 --since now      only what is measured from now on (port 9465)
   ptqwatch watch [::1]:9465 --json | jq .   every report as a line of JSON
