@@ -32,7 +32,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::error_ratio>},
       {"ptqwatch_quantization_error_ratio_stderr",
        kGauge,
-       "Its standard error; the unit is a sequence.",
+       "Standard error of the relative loss increase; the unit is a sequence.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::error_ratio_stderr>},
       {"ptqwatch_quantization_loss_delta_nats",
@@ -42,7 +42,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::delta_nats>},
       {"ptqwatch_quantization_loss_delta_nats_stderr",
        kGauge,
-       "Its paired standard error; the unit is a sequence.",
+       "Paired standard error of the loss increase; the unit is a sequence.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::delta_stderr_nats>},
       {"ptqwatch_quantized_loss_nats",
@@ -73,7 +73,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        [](Input in) { return One(Probed(in) ? Probed(in)->probe_loss_nats : std::nullopt); }},
       {"ptqwatch_probe_loss_stderr_nats",
        kGauge,
-       "Its standard error; the unit is a sequence.",
+       "Standard error of the probe loss; the unit is a sequence.",
        {},
        [](Input in) {
          return One(Probed(in) ? Probed(in)->probe_loss_stderr_nats : std::nullopt);
@@ -91,17 +91,17 @@ std::vector<MetricInfo> MeasurementMetrics() {
        PerQuantizer<&Q::predicted_delta_nats>},
       {"ptqwatch_curvature_batch_delta_nats",
        kGauge,
-       "Measured loss increase on that batch, which it predicts.",
+       "Measured loss increase on the curvature batch.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_batch_delta_nats>},
       {"ptqwatch_quantization_gradient_term_nats",
        kGauge,
-       "First-order term g'd of ptqwatch_quantization_curvature_nats.",
+       "First-order term g'd of the predicted loss increase.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::gradient_term_nats>},
       {"ptqwatch_quantization_curvature_term_nats",
        kGauge,
-       "Second-order term d'Hd/2 of the same.",
+       "Second-order term d'Hd/2 of the predicted loss increase.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::curvature_term_nats>},
       {"ptqwatch_quantization_curvature_along_error",
@@ -145,22 +145,22 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::edge_of_stability_ratio>},
       {"ptqwatch_edge_of_stability_residual_ratio",
        kGauge,
-       "Relative residual of its eigenvalue.",
+       "Relative residual of the eigenvalue at the edge of stability.",
        {},
        OfCurvature<&C::edge_of_stability_residual_ratio>},
       {"ptqwatch_hessian_trace",
        kGauge,
-       "Trace of the loss Hessian (Hutchinson), in the same scope.",
+       "Trace of the loss Hessian in MonitorOptions::curvature.scope (Hutchinson).",
        {},
        OfCurvature<&C::trace>},
       {"ptqwatch_hessian_trace_stderr",
        kGauge,
-       "Its standard error.",
+       "Standard error of the Hessian's trace.",
        {},
        OfCurvature<&C::trace_stderr>},
       {"ptqwatch_hessian_trace_interval",
        kGauge,
-       "Half the width of its 95 % confidence interval (Student's t).",
+       "Half the width of the trace's 95 % confidence interval (Student's t).",
        {},
        OfCurvature<&C::trace_interval>},
       {"ptqwatch_hessian_trace_batch_stderr",
@@ -176,7 +176,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
        OfCurvature<&C::weighted_trace>},
       {"ptqwatch_weighted_hessian_trace_stderr",
        kGauge,
-       "Its standard error.",
+       "Standard error of the weighted trace.",
        {},
        OfCurvature<&C::weighted_trace_stderr>},
       {"ptqwatch_layer_hessian_trace",
@@ -197,7 +197,7 @@ std::vector<MetricInfo> RunMetrics() {
        [](Input in) { return in.report ? Count(in.report->report.step) : Samples{}; }},
       {"ptqwatch_snapshot_timestamp_seconds",
        kGauge,
-       "Unix time of that snapshot.",
+       "Unix time of the newest measured snapshot.",
        {},
        [](Input in) {
          return in.report ? One(in.report->report.snapshot_time_unix_seconds) : Samples{};
@@ -367,12 +367,15 @@ std::vector<MetricInfo> MakeCatalog() {
 
 std::string MarkdownRow(std::string_view name, std::string_view type, std::string_view labels,
                         std::string_view help) {
+  const auto cell = [](std::string_view text) {
+    return StrCat(text.empty() ? "" : " ", text, " |");
+  };
   std::string escaped;
   for (char c : help) {
     if (c == '|') escaped += '\\';
     escaped += c;
   }
-  return StrCat("| `", name, "` | ", type, " | ", labels, " | ", escaped, " |\n");
+  return StrCat("| `", name, "` |", cell(type), cell(labels), cell(escaped), "\n");
 }
 
 }  // namespace

@@ -60,5 +60,5 @@ def alert_names():
 
 def metrics():
     """{name: type} of the metrics that docs/metrics.md lists, which a test keeps equal to the catalogue."""
-    rows = re.findall(r"(?m)^\| `(ptqwatch_\w+)` \| (\w*) \|", read(ROOT, "docs", "metrics.md"))
+    rows = re.findall(r"(?m)^\| `(ptqwatch_\w+)` \| ?(\w*) ?\|", read(ROOT, "docs", "metrics.md"))
     return {name: kind or "gauge" for name, kind in rows}

@@ -22,7 +22,8 @@ quantizer with its standard error, trends of the last reports, the worst layers 
 pauses. With --plain or --json, or if input or output is not a terminal, prints a row per report:
 
 Columns: probe loss in nats; for each quantizer the relative loss increase with its standard error;
-the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error.
+the top Hessian eigenvalue (~: residual above 10 %); the Hessian's trace with its standard error;
+the distance to the edge of stability, if measured (1: at the edge).
 The verdict "decay" stands for decay_degradation. "-" means not measured; a word gives the reason why
 a measurement failed. Lines that begin with "--" are events, such as the beginning or end of an alarm.
 

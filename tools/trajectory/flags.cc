@@ -106,7 +106,7 @@ void AddData(CLI::App& app, Flags* flags) {
 
 void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* schedules) {
   app.add_option("--run-dir", flags->run_dir,
-                 "Directory for the reports; one with a part of them is "
+                 "Directory for the reports; one that has some of them is "
                  "continued")
       ->type_name("DIR");
   AddParsed(app, "--quantizers", &flags->quantizers, &ParseQuantizers,
@@ -126,7 +126,7 @@ void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* sched
   app.add_flag("--loss-along", flags->loss_along,
                "Measure the loss at 0.5 and 1.5 times each quantization error, too; for models "
                "whose curvature does not fit into memory");
-  app.add_option("--schedule", *schedules, "How the learning rate went, see below; repeatable")
+  app.add_option("--schedule", *schedules, "Course of the learning rate, see below; repeatable")
       ->type_name("EXPR")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -15,8 +15,8 @@ constexpr char kIntroduction[] = R"(# Metrics
 
 <!-- Generated from libmonitor/report/metric_catalog.cc: PTQWATCH_WRITE_DOCS=1 report_test -->
 
-What `/metrics` serves, in the order of the page: a gauge, unless another type is given. Losses are in nats per token. Names and labels are
-added, never renamed. `{q}` are the labels `method`, `bits` and `format` of a quantizer. A value that was not measured is absent, never a sentinel or stale; `ptqwatch_snapshot_step` is the measured snapshot's step.
+Metrics on `/metrics`, in its order: gauges unless a type is given. Losses are in nats per token. Names and labels are added, never renamed.
+`{q}` stands for the labels `method`, `bits` and `format` of a quantizer. A value that was not measured is absent; `ptqwatch_snapshot_step` is the step of the measurements.
 
 )";
 

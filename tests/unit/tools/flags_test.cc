@@ -157,6 +157,9 @@ TEST(Flags, HelpHasExamplesAndVersionIsOneLine) {
   EXPECT_THAT(std::get<PrintText>(*help).text,
               AllOf(HasSubstr("watch"), HasSubstr("status"), HasSubstr("snapshot"),
                     HasSubstr("ptqwatch watch :9465")));
+  const auto pause = Parse({"pause", "--help"});
+  ASSERT_TRUE(pause.ok()) << pause.status();
+  EXPECT_THAT(std::get<PrintText>(*pause).text, Not(HasSubstr("ptqwatch watch")));
   const auto watch = Parse({"watch", "--help"});
   ASSERT_TRUE(watch.ok()) << watch.status();
   EXPECT_THAT(std::get<PrintText>(*watch).text,
