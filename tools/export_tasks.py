@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what `ptqwatch trajectory` measures checkpoints with, by a model's own tokenizer.
+"""Writes tasks or tokens for `ptqwatch trajectory`, with a model's own tokenizer.
 
   export_tasks.py --model M --tasks arc_easy,sciq,lambada_openai --num-fewshot 5 --limit 200 --output tasks.jsonl
   export_tasks.py --model M --text validation.txt --output tokens.bin
@@ -144,7 +144,7 @@ def export_text(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder or name on the Hugging Face Hub; only its tokenizer is read")
-    parser.add_argument("--revision", help="of the model on the Hub")
+    parser.add_argument("--revision", help="revision of the model on the Hub")
     parser.add_argument("--trust-remote-code", action="store_true", help="run a tokenizer's own code")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--tasks", type=lambda names: names.split(","), help="lm-eval's names of tasks or groups, by commas")
