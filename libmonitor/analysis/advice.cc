@@ -109,7 +109,7 @@ void AddRaisedLayers(const Report& report, const Verdict& verdict, const Quantiz
     const size_t others = mixed.raised_layers.size() - 1;
     const std::string more = others == 0 ? "" : StrFormat(" and %d more", others);
     advice.text = StrFormat(
-        "keep %s%s at %d bits, the rest at %d (%.2f in the mean): loss increase %.3g -> %.3g "
+        "keep %s%s at %d bits, the rest at %d (%.2f on average): loss increase %.3g -> %.3g "
         "(+-%.2g) nats",
         mixed.raised_layers[0], more, mixed.raised_bits, mixed.bits, mixed.mean_bits,
         *advice.now_nats, *advice.expected_nats, *advice.expected_stderr_nats);
