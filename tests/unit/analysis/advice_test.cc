@@ -144,8 +144,8 @@ TEST(Advice, PutsTheLargestGainFirst) {
   EXPECT_EQ(advice[0].action, AdviceAction::kRaiseBits);
   EXPECT_THAT(
       advice[0].text,
-      HasSubstr("keep blocks.1.mlp.down.weight and 1 more at 4 bits, the rest at 3 (3.20 in "
-                "the mean): loss increase 0.158 -> 0.06"));
+      HasSubstr("keep blocks.1.mlp.down.weight and 1 more at 4 bits, the rest at 3 (3.20 on "
+                "average): loss increase 0.158 -> 0.06"));
   EXPECT_EQ(advice[1].action, AdviceAction::kAverageWeights);
   EXPECT_EQ(advice[2].action, AdviceAction::kStopDecay);
   EXPECT_THAT(advice[2].text, HasSubstr("lowest (1.7400) at step 14000 with learning rate 0.006"));
