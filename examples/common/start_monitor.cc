@@ -1,7 +1,9 @@
 #include "start_monitor.h"
 
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,7 +17,11 @@ std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, MonitorO
   exporters.push_back(std::make_unique<ReportPrinter>());
   auto monitor =
       OrUsageError(Monitor::Create(std::move(subject), std::move(options), std::move(exporters)));
-  const ServerStatus served = monitor->served();
+  ServerStatus served = monitor->served();
+  while (served.state == ServerState::kStarting) {  // on a busy machine
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    served = monitor->served();
+  }
   if (!served.metrics.empty()) std::printf("metrics %s\n", served.metrics.c_str());
   if (!served.grpc.empty()) std::printf("grpc %s\n", served.grpc.c_str());
   return monitor;

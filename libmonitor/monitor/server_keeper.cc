@@ -212,6 +212,9 @@ absl::StatusOr<std::unique_ptr<ServerKeeper>> ServerKeeper::Start(const ServeOpt
   if (shared->wake < 0) return absl::ResourceExhaustedError("no descriptor is left");
   PTQWATCH_ASSIGN_OR_RETURN(shared->program, FindServerProgram(options.program));
   Log(Severity::kInfo, StrCat("serving '", directory.served(), "' by '", shared->program, "'"));
+  if (shared->listener.on_status) {
+    shared->listener.on_status({.state = ServerState::kStarting}, /*process=*/0);
+  }
   std::unique_ptr<ServerKeeper> keeper(new ServerKeeper(shared));
   PTQWATCH_ASSIGN_OR_RETURN(keeper->thread_, StartThread("ptqw-server", [shared] {
                               shared->Run();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "ATen/ops/cross_entropy_loss.h"
@@ -41,7 +42,11 @@ int main() {
     std::cerr << monitor.status() << "\n";
     return 1;
   }
-  const ptqwatch::ServerStatus served = (*monitor)->served();
+  ptqwatch::ServerStatus served = (*monitor)->served();
+  while (served.state == ptqwatch::ServerState::kStarting) {  // on a busy machine
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    served = (*monitor)->served();
+  }
   std::cout << "metrics " << served.metrics << "\ngrpc " << served.grpc << "\n";
 
   std::vector<float> logits(kClasses), gradient(weight.size());

@@ -15,6 +15,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "monitor/server_launch.h"
 #include "monitor/server_program.h"
@@ -28,6 +29,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using testing::Eventually;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -89,6 +91,16 @@ TEST_F(ServerKeeperTest, TellsWhereItIsServed) {
   EXPECT_EQ(status.metrics, "http://127.0.0.1:9/metrics");
   EXPECT_EQ(status.grpc, "127.0.0.1:10");
   EXPECT_EQ(status.restarts, 0);
+}
+
+TEST_F(ServerKeeperTest, TellsThatAServerStarts) {
+  std::vector<ServerState> states;
+  const auto listen = [&](const ServerStatus& status, pid_t) { states.push_back(status.state); };
+  const auto keeper = ServerKeeper::Start({.program = Program(Serves())},
+                                          {.run_dir = dir_.path()}, {listen, nullptr}, {});
+  ASSERT_TRUE(keeper.ok()) << keeper.status();
+  (*keeper)->WaitForHello(milliseconds(20'000));
+  EXPECT_THAT(states, ElementsAre(ServerState::kStarting, ServerState::kServing));
 }
 
 TEST_F(ServerKeeperTest, GivesTheCpuTimeOfTheServer) {
