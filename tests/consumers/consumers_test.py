@@ -11,6 +11,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from beside import eventually  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
 EXAMPLE = SOURCE / "examples/minimal/main.cc"
@@ -82,7 +85,12 @@ class CMake(unittest.TestCase):
                                       cwd=folder, text=True, stdout=subprocess.PIPE)
             try:
                 address = server.stdout.readline().removeprefix("grpc ").strip()
-                self.assertRegex(run(WORK / linkage / "client", address), r"(step \d+: \w+\n)+")
+                def client():
+                    return subprocess.run([WORK / linkage / "client", address], text=True, capture_output=True, timeout=60)
+
+                # Until the server has read the journal, it knows no run.
+                done = eventually(lambda: (done := client()).returncode == 0 and done, lambda: client().stderr)
+                self.assertRegex(done.stdout, r"(step \d+: \w+\n)+")
             finally:
                 server.terminate()
                 server.wait(30)

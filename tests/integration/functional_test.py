@@ -55,7 +55,7 @@ class Live(FunctionalTest):
         run_dir = os.path.join(self.directory.name, "run")
         with self.start("--steps", "200", "--wait", "on", "--linger", "60", "--run-dir", run_dir) as trainer:
             trainer.wait_for(r"^weights sha256")
-            page = trainer.metrics()
+            page = trainer.metrics("\nptqwatch_snapshot_step 200\n")
             trainer.process.send_signal(signal.SIGTERM)
             code, out, err = trainer.finish()
         self.assertEqual(code, 143, err)

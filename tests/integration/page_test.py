@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The live page and its file in a browser: page_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
+import contextlib
 import copy
 import json
 import math
@@ -11,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 import browser
+from beside import eventually
 from serve_test import NO_SERVERS
 from trainer import Trainer, journal, train
 
@@ -27,6 +30,13 @@ class Server(Trainer):
     def __init__(self, *run_dirs, address="127.0.0.1:0", flags=()):
         super().__init__(PTQWATCH, "serve", *run_dirs, "--http", address, "--grpc", "off", *flags, short=False)
         self.url = self.wait_for(r"^metrics (http://\S+)/metrics$")[1] + "/"
+        if any(map(os.path.exists, run_dirs)):
+            eventually(self.ready, "the journals are read")
+
+    def ready(self):
+        with contextlib.suppress(OSError), urllib.request.urlopen(self.url + "readyz", timeout=10) as answer:
+            return answer.status == 200
+        return False
 
 
 def write_run(run_dir, reports, events=(), status=None):
@@ -275,8 +285,7 @@ class Page(unittest.TestCase):
         with Server(self.path("ranks")) as server:
             for url in (server.url, "file://" + page):
                 self.browser.open(url)
-                self.browser.until(f"{SHOWN} && {facts}.includes('replicas')")
-                self.assertIn(said, self.browser.evaluate(facts))
+                self.browser.until(f"{SHOWN} && {facts}.includes({json.dumps(said)})")
                 self.browser.until("document.getElementById('events').textContent.includes('the parameters of rank 1 differ')")
                 self.quiet()
 

@@ -45,6 +45,10 @@ class Server(Trainer):
                 raise AssertionError(answer)
             time.sleep(0.05)
 
+    def ready(self):
+        """Waits until the journals are read."""
+        self.until("/readyz", lambda code, _: code == 200)
+
     def end(self):
         self.process.send_signal(signal.SIGTERM)
         return self.finish(timeout=20)
@@ -110,6 +114,7 @@ class Serve(unittest.TestCase):
             code, out, err = ptqwatch("watch", run_dir, "--json")
             self.assertEqual((code, reports_of(out)), (0, written), err)
             with Server(run_dir) as server:
+                server.ready()
                 code, out, err = ptqwatch("watch", server.address, "--json")
                 self.assertEqual((code, reports_of(out)), (0, written), err)
 
@@ -121,8 +126,8 @@ class Serve(unittest.TestCase):
                     code, _, err = trainer.finish()
                     self.assertEqual(code, 0, err)
             with Server(*run_dirs) as server:
-                _, page = server.until("/metrics", lambda code, page: 'run="a"' in page and 'run="b"' in page)
-                self.assertIn('ptqwatch_snapshot_step{run="b"} 80', page)
+                server.until("/metrics", lambda _, page: all(f'ptqwatch_snapshot_step{{run="{run}"}} 80\n' in page for run in "ab"))
+                server.ready()
                 code, out, _ = ptqwatch("status", server.address)
                 self.assertEqual(code, 0)
                 self.assertEqual([line.split(":")[0] for line in out.splitlines()], ["a", "b"])
@@ -164,7 +169,7 @@ class Serve(unittest.TestCase):
                     step = json.loads(lines[last - 1])["step"]
                     server.until("/metrics", lambda code, page, step=step: code == 200 and f'ptqwatch_snapshot_step{{run="far"}} {step}\n' in page)
                     # The newest report is shown while the server still reads those before it.
-                    server.until("/readyz", lambda code, _: code == 200)
+                    server.ready()
                 for place in (run_dir, server.address):
                     code, _, err = ptqwatch("pause", place)
                     self.assertEqual(code, 1)

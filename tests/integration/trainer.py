@@ -1,5 +1,6 @@
 """Starts an example trainer as a user would and reads what it prints."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import time
 import urllib.request
 
+from beside import eventually
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
 
@@ -86,10 +88,16 @@ class Trainer:
         self.lines += (self.rest + out).decode().splitlines()
         return self.process.returncode, "\n".join(self.lines), err.decode()
 
-    def metrics(self):
+    def metrics(self, *texts):
+        """The page, once it has these texts: the server reads the journal after the trainer has written it, and knows no run (503) before."""
         url = self.wait_for(r"^metrics (http://\S+)$")[1]
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.read().decode()
+
+        def page():
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10) as answer:
+                page = answer.read().decode()
+                return all(text in page for text in texts) and page
+
+        return eventually(page, f"{texts} on {url}")
 
     def __enter__(self):
         return self
