@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A real Prometheus server scrapes a training run and answers queries: prometheus_test.py CHAR_GPT [unittest arguments]"""
 
+import functools
 import os
 import subprocess
 import sys
@@ -63,25 +64,27 @@ class RealServer(unittest.TestCase):
                 trainer.wait_for(r"^weights sha256")
                 # The page of a finished run does not change, so the newest scrape must agree with the journal, which is written
                 # meanwhile.
-                server.wait("ptqwatch_snapshot_step == 200")
+                # A later scrape may last too long, after which the queries of its moment find nothing.
+                moment = server.wait("timestamp(ptqwatch_snapshot_step == 200)")[0][1]
+                query = functools.partial(server.query, time=moment)
                 last = journal(os.path.join(folder, "run"))[0][-1]
                 self.assertEqual(last["step"], 200)
-                self.assertEqual([value for _, value in server.query("up")], [1])
+                self.assertEqual([value for _, value in query("up")], [1])
                 errors = {(labels["method"], int(labels["bits"])): value
-                          for labels, value in server.query("ptqwatch_quantization_error_ratio")}
+                          for labels, value in query("ptqwatch_quantization_error_ratio")}
                 self.assertEqual(len(errors), 4)
                 for entry in last["quantization"]:  # the text format has 16 digits
                     self.assertAlmostEqual(errors[entry["method"], entry["bits"]] / entry["error_ratio"], 1, places=12)
                 for name, key in (("ptqwatch_hessian_trace", "trace"), ("ptqwatch_hessian_top_eigenvalue", "top_eigenvalue"),
                                   ("ptqwatch_weighted_hessian_trace", "weighted_trace")):
-                    (_, value), = server.query(name)
+                    (_, value), = query(name)
                     self.assertAlmostEqual(value / last["curvature"][key], 1, places=12, msg=name)
-                phases = server.query("ptqwatch_lr_phase == 1")
+                phases = query("ptqwatch_lr_phase == 1")
                 self.assertEqual([labels["phase"] for labels, _ in phases], ["decay"])
                 # The stall histogram supports quantiles.
-                self.assertEqual(len(server.query("histogram_quantile(0.9, ptqwatch_training_stall_seconds_bucket)")), 1)
+                self.assertEqual(len(query("histogram_quantile(0.9, ptqwatch_training_stall_seconds_bucket)")), 1)
                 # Two related numbers come from the same scrape.
-                self.assertEqual(len(server.query("ptqwatch_steps_total == on(instance) ptqwatch_step")), 1)
+                self.assertEqual(len(query("ptqwatch_steps_total == on(instance) ptqwatch_step")), 1)
             finally:
                 server.stop()
 
