@@ -14,6 +14,8 @@ import sys
 import tempfile
 import unittest
 
+from beside import eventually
+
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 PAGES = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", SOURCE / "bazel/README.md", SOURCE / "tests/benchmarks/README.md",
@@ -191,11 +193,11 @@ class Run(unittest.TestCase):
 class Fast(Run):
     def test_commands(self):
         self.record()
-        live = subprocess.Popen(f"{TRAINER} --steps 100000000 --every 500 --run-dir runs/live".split(), cwd=self.root, env=self.environment, stdout=subprocess.PIPE, text=True)
+        said = self.root / "said"  # a pipe that is full would stop it
+        with open(said, "w") as out:
+            live = subprocess.Popen(f"{TRAINER} --steps 100000000 --every 500 --run-dir runs/live".split(), cwd=self.root, env=self.environment, stdout=out)
         try:
-            for line in live.stdout:
-                if line.startswith("snapshot"):
-                    break
+            eventually(lambda: "\nsnapshot" in said.read_text())
             for line in FAST.values():
                 if line:
                     with self.subTest(line=line):
@@ -203,7 +205,6 @@ class Fast(Run):
         finally:
             live.kill()
             live.wait()
-            live.stdout.close()
 
     def test_serve(self):
         self.record()
