@@ -166,7 +166,7 @@ TEST_F(MonitorTest, StopInTheMiddleOfASnapshotReturnsAndPublishesNothing) {
   const auto begin = std::chrono::steady_clock::now();
   const absl::Status status = monitor->Stop(milliseconds(200));
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(20));
   EXPECT_TRUE(monitor->Stop(milliseconds(200)).ok());  // idempotent
   monitor.reset();
   gate->Set(true);

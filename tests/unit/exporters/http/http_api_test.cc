@@ -260,7 +260,7 @@ TEST_F(HttpApiTest, AStreamThatDoesNotReadKeepsNothingFromOthers) {
   }));
   const auto start = std::chrono::steady_clock::now();
   server_->Stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST_F(HttpApiTest, ServesThePageFromTheBinary) {

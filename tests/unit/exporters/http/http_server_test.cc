@@ -183,7 +183,7 @@ TEST(HttpServer, StopsAtOnceWithClientsThatDoNothing) {
   }
   const auto start = std::chrono::steady_clock::now();
   server->Stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
   server->Stop();
   EXPECT_FALSE(RawClient(server->address()).connected());
 }
@@ -197,7 +197,7 @@ TEST(HttpServer, StopsAtOnceWithAClientThatDoesNotRead) {
   ASSERT_TRUE(client.Peek());
   const auto start = std::chrono::steady_clock::now();
   server->Stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST(HttpServer, DropsAClientThatDoesNotRead) {
@@ -244,7 +244,7 @@ TEST(HttpServer, AnswersBesideSilentConnections) {
   for (int i = 0; i < 12; ++i) silent.push_back(std::make_unique<RawClient>(server->address()));
   const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(Get(server->address(), "/page"), StartsWith("HTTP/1.1 200 "));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
   silent.front()->Send("GET /page HTTP/1.1\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(silent.front()->ReadAll(), StartsWith("HTTP/1.1 200 "));
 }

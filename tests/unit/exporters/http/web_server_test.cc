@@ -137,7 +137,7 @@ TEST_F(WebServerTest, StopsInTimeWithAClientThatStays) {
   testing::RawClient idle(address());
   const auto start = std::chrono::steady_clock::now();
   server_->Stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(10));
   server_->Stop();
   EXPECT_FALSE(testing::RawClient(address()).connected());
   run_->Publish(SampleReport());

@@ -216,7 +216,7 @@ TEST_F(RunServerTest, StopsInTimeWithClientsThatStay) {
   const auto start = std::chrono::steady_clock::now();
   server_->Stop();
   server_->Stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
   EXPECT_FALSE(RawClient(server_->http_address()).connected());
   EXPECT_FALSE(RawClient(server_->grpc_address()).connected());
 }
