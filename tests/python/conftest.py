@@ -29,6 +29,13 @@ def page_of(address, seconds=60):
         time.sleep(0.01)
 
 
+def eventually(condition, seconds=120):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)

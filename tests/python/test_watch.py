@@ -12,7 +12,7 @@ import tiny
 import torch
 
 import ptqwatch
-from conftest import page_of
+from conftest import eventually, page_of
 from ptqwatch import _watch
 
 PROBE = tiny.probe_batches()
@@ -608,7 +608,7 @@ def test_a_server_runs_beside_the_run(bin_dir, tmp_path):
     serve = {"program": bin_dir / "ptqwatch", "http": "127.0.0.1:0", "grpc": "", "linger": 0}
     monitor = watch(tiny.make_model(), run_dir=tmp_path / "run", serve=serve)
     monitor.step(1, 1e-3)
-    assert monitor.served["state"] == "serving"
+    eventually(lambda: monitor.served["state"] == "serving")
     assert "ptqwatch_step" in page_of(monitor.served["metrics"])
     assert monitor.stop()
 
