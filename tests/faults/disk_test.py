@@ -5,8 +5,10 @@ usage: disk_test.py RUN_TRAINER FAULTY_DISK [unittest arguments]
 """
 
 import os
+import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from beside import eventually  # noqa: E402
 from trainer import Trainer, journal, weights  # noqa: E402
 
 RUN_TRAINER = FAULTY_DISK = None
@@ -39,14 +42,20 @@ class GivesOut(unittest.TestCase):
         with open(self.mode, "r+" if os.path.exists(self.mode) else "w", encoding="ascii") as file:
             file.write(letter)
 
-    def start(self):
+    def start(self, *flags):
         env = {"LD_PRELOAD": FAULTY_DISK, "FAULTY_DISK": self.run_dir, "FAULTY_DISK_MODE": self.mode}
-        return Trainer(RUN_TRAINER, "--run-dir", self.run_dir, *STEPS, short=False, env=env)
+        return Trainer(RUN_TRAINER, "--run-dir", self.run_dir, *flags, short=False, env=env)
+
+    def change(self, trainer, how):
+        """Calls how() while the trainer stands still, before its last reports."""
+        state = pathlib.Path(f"/proc/{trainer.process.pid}/stat")
+        eventually(lambda: state.read_text(encoding="ascii").split()[2] == "T", "it has five reports")
+        how()
+        trainer.process.send_signal(signal.SIGCONT)
 
     def trains_on(self, letter):
-        with self.start() as trainer:
-            trainer.wait_for(r"^report 5$")
-            self.set_mode(letter)
+        with self.start(*STEPS, "--stop-at-report", "5") as trainer:
+            self.change(trainer, lambda: self.set_mode(letter))
             code, out, err = trainer.finish(timeout=60)
         self.assertEqual(code, 0, err)
         self.assertEqual(weights(out), weights(unwatched(*STEPS)))
@@ -70,22 +79,22 @@ class GivesOut(unittest.TestCase):
         self.assertLess(time.monotonic() - started, 40)
 
     def test_hangs_and_comes_back(self):
-        with self.start() as trainer:
+        with self.start("--every", "100", "--linger", "on") as trainer:
             trainer.wait_for(r"^report 5$")
             self.set_mode("h")
             time.sleep(0.2)
             self.set_mode("-")
+            trainer.process.terminate()
             code, out, err = trainer.finish(timeout=60)
-        self.assertEqual(code, 0, err)
+        self.assertEqual(code, 143, err)
         reports, _, bad = journal(self.run_dir)
         self.assertEqual(bad, 0)
         printed = [int(number) for number in re.findall(r"^report (\d+)$", out, re.MULTILINE)]
         self.assertEqual([report["sequence"] for report in reports], printed, "nothing is lost")
 
     def test_run_directory_is_removed(self):
-        with self.start() as trainer:
-            trainer.wait_for(r"^report 5$")
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+        with self.start(*STEPS, "--stop-at-report", "5") as trainer:
+            self.change(trainer, lambda: shutil.rmtree(self.run_dir))
             code, out, err = trainer.finish(timeout=60)
         self.assertEqual(code, 0, err)
         self.assertEqual(weights(out), weights(unwatched(*STEPS)))

@@ -3,12 +3,13 @@
 //   run_trainer [--run-dir DIR] [--monitor on|off] [--steps N] [--every N] [--reports N] [--size N]
 //               [--serve on] [--server-linger SECONDS] [--checkpoints DIR] [--checkpoint-mb N]
 //               [--checkpoint-steps N] [--linger on] [--forks N] [--reaps on]
+//               [--stop-at-report N]
 //
 // Trains for at least --steps, and until there are --reports; with --linger until SIGTERM. Every
 // --checkpoint-steps it writes a checkpoint beside the old one and renames it. After the first 100
 // steps it forks --forks times; the children end by exit() and by returning from main, in turn.
-// With
-// --reaps a thread waits for any child, as process managers do.
+// With --reaps a thread waits for any child, as process managers do. After --stop-at-report its
+// process stands still until SIGCONT.
 // Prints, one a line: `metrics URL`, `grpc ADDRESS`, `started`, `report SEQUENCE` for each,
 // `child CODE` (-1: it had to be killed), `weights HASH` as of --steps, `server STATE restarts N`,
 // `checkpoints N failed N`.
@@ -187,6 +188,7 @@ int Run(const Flags& flags) {
   at::manual_seed(2);
   const int64_t steps = flags.Number("--steps", 1000);
   const int64_t wanted = monitor ? flags.Number("--reports", 0) : 0;
+  int64_t stop_at = flags.Number("--stop-at-report", 0);
   const bool linger = flags.On("--linger");
   const std::string checkpoints = flags.Text("--checkpoints");
   const int64_t checkpoint_steps = flags.Number("--checkpoint-steps", 100);
@@ -195,6 +197,10 @@ int Run(const Flags& flags) {
   for (int64_t step = 1; (step <= steps || *reports < wanted || linger) && !terminated; ++step) {
     weights.Step();
     if (monitor) monitor->OnStep({.step = step, .learning_rate = 0.1});
+    if (stop_at > 0 && *reports >= stop_at) {
+      stop_at = 0;
+      raise(SIGSTOP);
+    }
     for (int64_t i = 0; step == 100 && i < flags.Number("--forks", 0); ++i) {
       // A fork while another thread registers a destructor keeps the child inside exit().
       while (monitor && Taken(*monitor) > *reports) {
