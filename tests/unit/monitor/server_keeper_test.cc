@@ -96,8 +96,8 @@ TEST_F(ServerKeeperTest, TellsWhereItIsServed) {
 TEST_F(ServerKeeperTest, TellsThatAServerStarts) {
   std::vector<ServerState> states;
   const auto listen = [&](const ServerStatus& status, pid_t) { states.push_back(status.state); };
-  const auto keeper = ServerKeeper::Start({.program = Program(Serves())},
-                                          {.run_dir = dir_.path()}, {listen, nullptr}, {});
+  const auto keeper = ServerKeeper::Start({.program = Program(Serves())}, {.run_dir = dir_.path()},
+                                          {listen, nullptr}, {});
   ASSERT_TRUE(keeper.ok()) << keeper.status();
   (*keeper)->WaitForHello(milliseconds(20'000));
   EXPECT_THAT(states, ElementsAre(ServerState::kStarting, ServerState::kServing));
