@@ -3,6 +3,7 @@
 arguments]"""
 
 import os
+import re
 import sys
 import unittest
 
@@ -50,8 +51,9 @@ class Reflected(unittest.TestCase):
                 self.follow(Server(channel), end=trainer.process.terminate)
             code, _, err = trainer.finish()
             self.assertEqual(code, 143, err)
-            # So small a model may well degrade; no other line is allowed.
-            self.assertEqual([line for line in err.splitlines() if "3-bit GPTQ costs" not in line], [])
+            # So small a model may well degrade, and a busy machine delays snapshots; no other line is allowed.
+            allowed = re.compile("3-bit GPTQ costs|snapshots that are due while it rests|due snapshots were not taken")
+            self.assertEqual([line for line in err.splitlines() if not allowed.search(line)], [])
 
     def follow(self, server, end):
         services = server.database.get_services()
