@@ -105,7 +105,7 @@ class Serve(unittest.TestCase):
         self.assertIn(address, self.journal("second"))
         first.kill()
         eventually(lambda: "serves again" in self.journal("second"))
-        self.assertIn("\nptqwatch_step ", scrape(f"http://{address}/metrics"))
+        eventually(lambda: "\nptqwatch_step " in (scrape(f"http://{address}/metrics") or ""))
 
     def journal(self, run):
         path = self.root / run / "journal.jsonl"
