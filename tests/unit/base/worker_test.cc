@@ -26,7 +26,7 @@ TEST(Worker, RunsOneJobPerWakeAndLosesNone) {
   ASSERT_TRUE(worker.ok());
   for (int i = 0; i < 100; ++i) (*worker)->Wake();
   EXPECT_EQ(reached->get_future().wait_for(seconds(30)), std::future_status::ready);
-  EXPECT_TRUE((*worker)->Stop(seconds(5)));
+  EXPECT_TRUE((*worker)->Stop(seconds(20)));
   EXPECT_EQ(*count, 100);
 }
 
