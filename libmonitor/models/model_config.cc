@@ -196,6 +196,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, std::string_view path) {
   return Guard(Quoted(path), absl::StatusCode::kInternal, [&]() -> absl::StatusOr<ModelConfig> {
     const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (object.is_discarded()) return absl::DataLossError(StrCat(Quoted(path), " is not JSON"));
     if (!object.is_object()) {
       return absl::InvalidArgumentError(StrCat(Quoted(path), " is not a JSON object"));
     }

@@ -104,8 +104,8 @@ struct ModelConfig {
 /// rotary_pct) or 5 (rope_parameters). A key that is absent or null has the default of the family's
 /// class in transformers; sizes have none. `path` is for messages.
 ///
-/// InvalidArgument names file and key, and what is known if a model type, activation, layer type or
-/// rope type is not.
+/// DataLoss if the text is not JSON, such as one cut short. InvalidArgument names file and key, and
+/// what is known if a model type, activation, layer type or rope type is not.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, std::string_view path);
 
 }  // namespace ptqwatch::internal

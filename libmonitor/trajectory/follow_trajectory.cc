@@ -36,17 +36,18 @@ absl::StatusOr<std::vector<Checkpoint>> CheckpointWatch::Poll() {
   return settled;
 }
 
-absl::StatusOr<Checkpoint> WaitForCheckpoint(CheckpointWatch& watch, CheckpointMeter& meter,
-                                             const std::function<void(std::string_view)>& notice,
-                                             const ExecutionContext& context) {
+absl::StatusOr<std::pair<Checkpoint, ModelFacts>> WaitForCheckpoint(
+    CheckpointWatch& watch, CheckpointMeter& meter,
+    const std::function<void(std::string_view)>& notice, const ExecutionContext& context) {
   std::set<std::string> told;
   while (true) {
     PTQWATCH_ASSIGN_OR_RETURN(std::vector<Checkpoint> found, watch.Poll());
     for (Checkpoint& checkpoint : found) {
-      const absl::Status opened = meter.Facts(checkpoint.path).status();
-      if (opened.ok()) return std::move(checkpoint);
-      if (!absl::IsDataLoss(opened)) return opened;
-      std::string text = StrCat(Quoted(checkpoint.path), " is left out for now: ", opened);
+      absl::StatusOr<ModelFacts> facts = meter.Facts(checkpoint.path);
+      if (facts.ok()) return std::pair(std::move(checkpoint), *std::move(facts));
+      if (!CheckComplete(checkpoint.path, /*trained=*/false).ok()) continue;  // removed meanwhile
+      if (!absl::IsDataLoss(facts.status())) return facts.status();
+      std::string text = StrCat(Quoted(checkpoint.path), " is left out for now: ", facts.status());
       if (told.insert(text).second) notice(text);
     }
     context.clock->SleepFor(kFollowInterval, context.cancel.flag());

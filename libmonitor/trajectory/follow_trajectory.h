@@ -46,10 +46,12 @@ class CheckpointWatch {
 inline constexpr std::chrono::seconds kFollowInterval{5};
 
 /// Looks every kFollowInterval until there is a checkpoint that can be read, and returns the first
-/// one. `notice` gets a line for each damaged one. Cancelled once the context is.
-absl::StatusOr<Checkpoint> WaitForCheckpoint(CheckpointWatch& watch, CheckpointMeter& meter,
-                                             const std::function<void(std::string_view)>& notice,
-                                             const ExecutionContext& context);
+/// one with its facts, because the trainer may remove it at any time. `notice` gets a line for each
+/// damaged one. Errors are those of CheckpointMeter::Facts for any other checkpoint that is still
+/// there; Cancelled once the context is.
+absl::StatusOr<std::pair<Checkpoint, ModelFacts>> WaitForCheckpoint(
+    CheckpointWatch& watch, CheckpointMeter& meter,
+    const std::function<void(std::string_view)>& notice, const ExecutionContext& context);
 
 /// Measures checkpoints as they appear, until the run has a report of step `until` or later. Looks
 /// every kFollowInterval. Errors are those of MeasureTrajectory; Cancelled once the context is.

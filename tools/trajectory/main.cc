@@ -54,15 +54,16 @@ absl::Status About(std::string_view option, const absl::Status& status) {
 
 void WarnOf(std::string_view text) { Warn(internal::Printable(text)); }
 
-absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(const Flags& flags,
-                                                        internal::CheckpointWatch& watch,
-                                                        DecoderMeter& meter,
-                                                        const ExecutionContext& context) {
+// Fills in the checkpoints and the facts of the first one.
+absl::Status FindCheckpoints(const Flags& flags, internal::CheckpointWatch& watch,
+                             const ExecutionContext& context, Trajectory& trajectory) {
   if (flags.follow) {
     Warn("waiting for checkpoints; Ctrl-C ends it");
-    PTQWATCH_ASSIGN_OR_RETURN(Checkpoint first,
-                              internal::WaitForCheckpoint(watch, meter, WarnOf, context));
-    return std::vector<Checkpoint>{std::move(first)};
+    PTQWATCH_ASSIGN_OR_RETURN(
+        auto found, internal::WaitForCheckpoint(watch, *trajectory.meter, WarnOf, context));
+    trajectory.checkpoints = {std::move(found.first)};
+    trajectory.facts = std::move(found.second);
+    return absl::OkStatus();
   }
   PTQWATCH_ASSIGN_OR_RETURN(internal::CheckpointList list,
                             internal::ListCheckpoints(flags.checkpoints));
@@ -72,7 +73,12 @@ absl::StatusOr<std::vector<Checkpoint>> FindCheckpoints(const Flags& flags,
     if (!soup.ok()) return About("--soup", soup.status());
     list.checkpoints.push_back(*std::move(soup));
   }
-  return std::move(list.checkpoints);
+  trajectory.checkpoints = std::move(list.checkpoints);
+  const Checkpoint& first = trajectory.checkpoints.front();
+  PTQWATCH_ASSIGN_OR_RETURN(
+      trajectory.facts,
+      trajectory.meter->Facts(first.soup.empty() ? first.path : first.soup.front()));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<internal::TokenSequences> ReadTokens(std::string_view option,
@@ -130,12 +136,7 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   trajectory.meter = std::make_unique<DecoderMeter>(
       internal::TrajectoryData{.probe = TensorOf(probe), .calibration = TensorOf(calibration)},
       measurement);
-  PTQWATCH_ASSIGN_OR_RETURN(trajectory.checkpoints,
-                            FindCheckpoints(flags, watch, *trajectory.meter, context));
-  const Checkpoint& first = trajectory.checkpoints.front();
-  PTQWATCH_ASSIGN_OR_RETURN(
-      trajectory.facts,
-      trajectory.meter->Facts(first.soup.empty() ? first.path : first.soup.front()));
+  PTQWATCH_RETURN_IF_ERROR(FindCheckpoints(flags, watch, context, trajectory));
   PTQWATCH_RETURN_IF_ERROR(CheckData(flags, trajectory.facts, probe, calibration));
   if (!flags.follow) {  // else each is checked before its turn
     PTQWATCH_RETURN_IF_ERROR(

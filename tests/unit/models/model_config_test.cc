@@ -281,11 +281,12 @@ TEST(ModelConfigTest, NamesOtherWrongValues) {
 }
 
 TEST(ModelConfigTest, TextThatIsNotAnObjectIsDamaged) {
-  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"),
-                                  std::string("{\"model_type\": \"llama\",}"),
-                                  std::string("\xff\xfe"), std::string(100'000, '[')}) {
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseModelConfig("[]", "config.json").status()));
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("{\"model_type\": \"llama\",}"),
+        std::string("\xff\xfe"), std::string(100'000, '[')}) {
     const absl::Status status = ParseModelConfig(text, "dir/config.json").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("'dir/config.json'"));
   }
 }
@@ -298,8 +299,7 @@ TEST(ModelConfigTest, ATruncatedOrChangedTextIsReadOrRefused) {
   const std::string text = config.dump();
   ASSERT_TRUE(ParseModelConfig(text, "config.json").ok());
   for (size_t i = 0; i < text.size(); ++i) {
-    EXPECT_EQ(ParseModelConfig(text.substr(0, i), "config.json").status().code(),
-              absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::IsDataLoss(ParseModelConfig(text.substr(0, i), "config.json").status()));
     for (const char other : {'0', '9', '-', '"', '}', '[', ',', '\xff'}) {
       std::string changed = text;
       changed[i] = other;
@@ -307,7 +307,10 @@ TEST(ModelConfigTest, ATruncatedOrChangedTextIsReadOrRefused) {
       if (model.ok()) {
         EXPECT_EQ(model->layers.size(), static_cast<size_t>(model->blocks));
       } else {
-        EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << changed;
+        const absl::StatusCode code = model.status().code();
+        EXPECT_TRUE(code == absl::StatusCode::kInvalidArgument ||
+                    code == absl::StatusCode::kDataLoss)
+            << changed;
       }
     }
   }

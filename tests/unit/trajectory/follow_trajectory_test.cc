@@ -59,12 +59,12 @@ class Followed : public ::testing::Test {
     CheckpointWatch watch({dir_.File("out")}, note);
     const auto found = WaitForCheckpoint(watch, meter_, note, context_);
     if (!found.ok()) return found.status();
-    const auto facts = meter_.Facts(found->path);
-    const auto run = TrajectoryRun::Open(run_dir(), SettingsOf(), *facts, Clock::Real());
+    const ModelFacts& facts = found->second;
+    const auto run = TrajectoryRun::Open(run_dir(), SettingsOf(), facts, Clock::Real());
     if (!run.ok()) return run.status();
     TrajectoryListener listener;
     listener.notice = note;
-    return FollowTrajectory(watch, until, *facts, {}, meter_, **run, listener, context_);
+    return FollowTrajectory(watch, until, facts, {}, meter_, **run, listener, context_);
   }
 
   std::vector<int64_t> Steps() const {
@@ -106,6 +106,38 @@ TEST_F(Followed, WaitsForACheckpointThatCanBeRead) {
   EXPECT_THAT(Steps(), ElementsAre(200));
   EXPECT_THAT(notices_, ::testing::Contains(AllOf(HasSubstr("checkpoint-100"),
                                                   HasSubstr("model.safetensors is damaged"))));
+}
+
+TEST_F(Followed, WaitsIfTheFirstCheckpointIsRemovedBeforeItIsOpened) {
+  Save(100);
+  meter_.opening = [&](const std::string& folder) -> absl::Status {
+    if (folder != Folder(100)) return absl::OkStatus();
+    std::filesystem::remove_all(folder);
+    return absl::NotFoundError(StrCat("cannot read '", folder, "/config.json'"));
+  };
+  const absl::Status status = Follow(200, [&](int look) {
+    ASSERT_LT(look, 20);
+    if (look == 4) Save(200);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(200));
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+TEST_F(Followed, GoesOnIfTheFirstCheckpointIsRemovedOnceItIsOpened) {
+  Save(100);
+  int opened = 0;
+  meter_.opening = [&](const std::string& folder) -> absl::Status {
+    if (folder != Folder(100) || ++opened == 1) return absl::OkStatus();
+    std::filesystem::remove_all(folder);
+    return absl::NotFoundError(StrCat("cannot read '", folder, "/config.json'"));
+  };
+  const absl::Status status = Follow(200, [&](int look) {
+    ASSERT_LT(look, 20);
+    if (look == 4) Save(200);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Steps(), ElementsAre(200));
 }
 
 TEST_F(Followed, EndsAtACheckpointOfAnotherKind) {
