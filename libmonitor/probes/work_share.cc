@@ -209,6 +209,6 @@ std::string WorkShare::Describe(const MonitorOptions& options) const {
   return text;
 }
 
-std::string OwnerDetail(int64_t owner) { return StrCat("rank ", owner, " measures it"); }
+std::string OwnerDetail(int64_t owner) { return StrCat("left to rank ", owner); }
 
 }  // namespace ptqwatch::internal

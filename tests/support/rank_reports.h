@@ -52,9 +52,7 @@ inline Report WholeReport(int64_t step) {
   return report;
 }
 
-inline std::string OwnerDetail(int64_t rank) {
-  return "rank " + std::to_string(rank) + " measures it";
-}
+inline std::string OwnerDetail(int64_t rank) { return "left to rank " + std::to_string(rank); }
 
 // Leaves the rank's own parts of curvature, with `own_quantizers` of `quantizers`. All ranks that
 // have one have found the eigenvalues.

@@ -214,7 +214,7 @@ TEST_F(RankedRunTest, DoesNotWaitForARankThatTookNoSnapshot) {
   ASSERT_THAT(recorder_.Steps(), ElementsAre(100, 200));
   const QuantizationReport& owed = recorder_.reports[1].report.quantization[2];
   EXPECT_EQ(owed.status, ProbeStatus::kOtherRank);
-  EXPECT_EQ(owed.status_detail, "rank 2 measures it");
+  EXPECT_EQ(owed.status_detail, "left to rank 2");
 }
 
 TEST_F(RankedRunTest, DoesNotWaitForARankThatWasKilled) {

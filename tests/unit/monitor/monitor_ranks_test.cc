@@ -267,7 +267,7 @@ TEST_F(MonitorRanks, SayWhoMeasuresAPart) {
     for (size_t rank = 0; rank < 4; ++rank) {
       if (rank == owner) continue;
       const QuantizationReport& entry = reports[rank].quantization[i];
-      EXPECT_EQ(entry.status_detail, internal::StrCat("rank ", owner, " measures it"));
+      EXPECT_EQ(entry.status_detail, internal::StrCat("left to rank ", owner));
       EXPECT_EQ(entry.delta_nats, std::nullopt);
     }
   }

@@ -122,12 +122,12 @@ TEST(PoolSets, HasNoNumbersIfASetIsMissing) {
   PoolSets(pooled);
   ASSERT_TRUE(pooled.delta_nats);
   pooled.sets[1].status = ProbeStatus::kOtherRank;
-  pooled.sets[1].status_detail = "rank 2 measures it";
+  pooled.sets[1].status_detail = "left to rank 2";
   pooled.sets[3].status = ProbeStatus::kFailed;
   pooled.sets[3].status_detail = "no memory";
   PoolSets(pooled);
   EXPECT_EQ(pooled.status, ProbeStatus::kOtherRank);
-  EXPECT_EQ(pooled.status_detail, "set 1: rank 2 measures it; set 3: no memory");
+  EXPECT_EQ(pooled.status_detail, "set 1: left to rank 2; set 3: no memory");
   EXPECT_FALSE(pooled.delta_nats || pooled.delta_stderr_nats || pooled.error_ratio ||
                pooled.error_ratio_stderr || pooled.probe_tokens != 0);
 }

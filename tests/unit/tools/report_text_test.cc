@@ -68,9 +68,8 @@ TEST(ReportBlock, SaysWhichRankMeasuresTheTrace) {
   AnalyzedReport report = testing::SampleReport();
   report.report.curvature->trace.reset();
   report.report.curvature->trace_status = ProbeStatus::kOtherRank;
-  report.report.curvature->trace_detail = "rank 1 measures it";
-  EXPECT_THAT(ReportBlock(report, 0, {}),
-              HasSubstr(", trace other (rank 1 measures it), edge of "));
+  report.report.curvature->trace_detail = "left to rank 1";
+  EXPECT_THAT(ReportBlock(report, 0, {}), HasSubstr(", trace other (left to rank 1), edge of "));
 }
 
 TEST(ReportBlock, SaysWhyThereAreNoNumbers) {

@@ -148,8 +148,8 @@ TEST(PooledBlock, ShowsAllProbeSetsOrWhichAreMissing) {
   EXPECT_EQ(PooledBlock(report, {}),
             "pooled     gptq3 E 11.70+-0.30%, 0.2050+-0.0060 nats on 196608 tokens of 3 sets\n");
   report.pooled->status = ProbeStatus::kOtherRank;
-  report.pooled->status_detail = "set 2: rank 3 measures it";
-  EXPECT_EQ(PooledBlock(report, {}), "pooled     other_rank: set 2: rank 3 measures it\n");
+  report.pooled->status_detail = "set 2: left to rank 3";
+  EXPECT_EQ(PooledBlock(report, {}), "pooled     other_rank: set 2: left to rank 3\n");
   report.pooled.reset();
   EXPECT_EQ(PooledBlock(report, {}), "");
 }
