@@ -86,9 +86,14 @@ py::dict MeasureCurvature(Subject& subject, const CurvatureOptions& options,
                           const CurvatureEngineOptions& engine, bool trace, uint64_t seed) {
   ExecutionContext context;
   context.seeds = SeedSource(seed);
-  std::unique_ptr<LossCurvature> curvature =
-      WithoutGil([&] { return LossCurvature::Create(subject, options, engine, context); });
-  const Measured measured = WithoutGil([&] { return Measure(*curvature, trace, context); });
+  std::unique_ptr<LossCurvature> curvature;
+  const Measured measured =
+      WithoutGil(context, [&](const ExecutionContext& own) -> absl::StatusOr<Measured> {
+        auto created = LossCurvature::Create(subject, options, engine, own);
+        if (!created.ok()) return created.status();
+        curvature = *std::move(created);
+        return Measure(*curvature, trace, own);
+      });
   py::list parameters;
   for (const LossCurvature::Parameter& parameter : curvature->parameters()) {
     parameters.append(

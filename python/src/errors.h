@@ -1,11 +1,16 @@
 #ifndef PTQWATCH_PYTHON_ERRORS_H_
 #define PTQWATCH_PYTHON_ERRORS_H_
 
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ptqwatch/execution_context.h"
 #include "pybind11/pybind11.h"
 
 namespace ptqwatch::python {
@@ -38,6 +43,37 @@ auto WithoutGil(Work&& work) {
     const pybind11::gil_scoped_release released;
     return work();
   }();
+  return ValueOrRaise(std::move(result));
+}
+
+/// The same for long work, which is given the context. On Python's main thread, at most every 50
+/// ms, Python handles the signals that have come: if a handler raises, as that of Ctrl-C does, the
+/// work is cancelled and the handler's exception raised. REQUIRES: the context has no pacer.
+template <typename Work>
+auto WithoutGil(ExecutionContext context, Work&& work) {
+  using std::chrono::nanoseconds, std::chrono::steady_clock;
+  std::optional<pybind11::error_already_set> raised;
+  if (gettid() == getpid()) {
+    // Each checkpoint reads the time of a pacer. This one never sleeps.
+    context.pacer = Pacer(1, context.clock, nanoseconds::max());
+    const auto handle_signals = [&raised, cancel = context.cancel,
+                                 due = steady_clock::now()]() mutable -> nanoseconds {
+      const auto now = steady_clock::now();
+      if (now >= due && !raised) {
+        due = now + std::chrono::milliseconds(50);
+        const pybind11::gil_scoped_acquire lock;
+        if (PyErr_CheckSignals() != 0) raised.emplace();
+        if (raised) cancel.Cancel();
+      }
+      return now.time_since_epoch();
+    };
+    context.pacer.CountBy(handle_signals);
+  }
+  auto result = [&] {
+    const pybind11::gil_scoped_release released;
+    return work(std::as_const(context));
+  }();
+  if (raised) throw *std::move(raised);
   return ValueOrRaise(std::move(result));
 }
 

@@ -82,8 +82,9 @@ py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, co
                         int threads) {
   const QuantizerSpec quantizer = QuantizerSpecFrom(spec);
   const MatrixView view = ViewOf(weight);
-  QuantizedWeight result =
-      WithoutGil([&] { return Quantize(view, gram, quantizer, ContextWith(threads)); });
+  QuantizedWeight result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
+    return Quantize(view, gram, quantizer, context);
+  });
   return FieldsOf(std::move(result), quantizer, view.rows, view.cols);
 }
 
@@ -100,8 +101,9 @@ py::dict FieldsOf(QuantizedLayer&& layer) {
 
 py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& options,
                             int threads) {
-  ModelQuantization result =
-      WithoutGil([&] { return QuantizeModel(subject, options, ContextWith(threads)); });
+  ModelQuantization result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
+    return QuantizeModel(subject, options, context);
+  });
   py::list quantized;
   for (QuantizedLayer& layer : result.layers) quantized.append(FieldsOf(std::move(layer)));
   py::dict skipped;
@@ -131,11 +133,10 @@ void BindQuantize(py::module_& module) {
       .def("add",
            [](GramAccumulator& gram, const at::Tensor& rows, int threads) {
              const MatrixView view = ViewOf(rows);
-             const absl::Status added = [&] {
-               const py::gil_scoped_release released;
-               return gram.Add(view, ContextWith(threads));
-             }();
-             RaiseIfError(added);
+             WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
+               const absl::Status added = gram.Add(view, context);
+               return added.ok() ? absl::StatusOr<bool>(true) : added;
+             });
            })
       .def("take", [](GramAccumulator& gram) { return std::make_shared<Gram>(gram.Take()); });
   module.def("quantize", &QuantizeMatrix, py::arg("weight"), py::arg("gram").none(true),
