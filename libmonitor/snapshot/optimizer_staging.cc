@@ -140,10 +140,11 @@ absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& strea
                    "' was not announced when the monitor was created: make the optimizer first"));
       }
       if (parameter.buffer.scalar_type() != listed.second_moment.scalar_type()) {
-        return absl::FailedPreconditionError(
-            StrCat("the optimizer's second moment of '", parameter.name, "' is ",
-                   at::toString(listed.second_moment.scalar_type()), " and was ",
-                   at::toString(parameter.buffer.scalar_type()), " when the monitor was created"));
+        return absl::FailedPreconditionError(StrCat(
+            "the optimizer's second moment of '", parameter.name, "' is ",
+            at::toString(listed.second_moment.scalar_type()), ", and the monitor was created for ",
+            at::toString(parameter.buffer.scalar_type()),
+            ": create it once the optimizer has its moments, after its first step"));
       }
       from.push_back(listed.second_moment);
       to.push_back(parameter.buffer);

@@ -139,6 +139,17 @@ TEST_F(OptimizerStagingTest, TakesMomentsThatAppearAfterTheFirstStep) {
   EXPECT_TRUE(at::equal(state.view->parameters[0].second_moment, moment));
 }
 
+// Some optimizers keep moments of half-precision parameters in single precision.
+TEST_F(OptimizerStagingTest, SaysWhatToDoIfMomentsAppearInAnotherDtypeThanTheParameters) {
+  view.parameters[0].second_moment = at::Tensor();
+  auto staging = Create();
+  ASSERT_TRUE(staging.ok()) << staging.status();
+  view.parameters[0].second_moment = at::zeros({4, 5}, at::kDouble);
+  EXPECT_EQ(Fill(*staging).problem,
+            "the optimizer's second moment of 'w' is Double, and the monitor was created for "
+            "Float: create it once the optimizer has its moments, after its first step");
+}
+
 TEST_F(OptimizerStagingTest, NeedsNoMemoryForSgdOrWithoutAnOptimizer) {
   view.kind = OptimizerKind::kSgd;
   auto staging = Create();
@@ -187,7 +198,8 @@ TEST_F(OptimizerStagingTest, SaysWhatNoLongerFitsAndGoesOnAfterwards) {
   view.parameters[1].second_moment = at::zeros({7});
   EXPECT_THAT(Fill(*staging).problem, HasSubstr("second moment of 'u' is [7]"));
   view.parameters[1].second_moment = at::zeros({2, 3}, at::kDouble);
-  EXPECT_THAT(Fill(*staging).problem, HasSubstr("'u' is Double and was Float"));
+  EXPECT_THAT(Fill(*staging).problem,
+              HasSubstr("'u' is Double, and the monitor was created for Float"));
   view = good;
   throws = true;
   EXPECT_THAT(Fill(*staging).problem, HasSubstr("no optimizer today"));
