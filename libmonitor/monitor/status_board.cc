@@ -16,6 +16,9 @@ namespace {
 constexpr double kLongSilenceSeconds = 600;
 constexpr double kSilenceFactor = 10;
 constexpr int64_t kNotCopiedInARow = 3;
+// At least so many of the newest steps, and fewer than twice as many, give the time of a step. They
+// include the pauses for evaluation, which count for the time between snapshots.
+constexpr int64_t kRecentSteps = 1000;
 // Fewer comparisons do not show their scatter.
 constexpr int64_t kLeastComparisons = 5;
 
@@ -28,7 +31,16 @@ void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double now) noexce
   }
   step_.store(info.step, kRelaxed);
   // One writer, so no read-modify-write is needed.
-  steps_total_.store(steps_total_.load(kRelaxed) + 1, kRelaxed);
+  const int64_t before = steps_total_.load(kRelaxed);
+  steps_total_.store(before + 1, kRelaxed);
+  if (before % kRecentSteps == 0) {
+    recent_from_ = before == 0 ? StepMark{0, now} : newest_mark_;
+    newest_mark_ = {before, now};
+  }
+  if (before > recent_from_.steps) {
+    seconds_a_step_.store(
+        (now - recent_from_.seconds) / static_cast<double>(before - recent_from_.steps), kRelaxed);
+  }
   last_step_seconds_.store(now, kRelaxed);
   learning_rate_.store(info.learning_rate, kRelaxed);
   tokens_.store(info.tokens.value_or(kNoTokens), kRelaxed);
@@ -126,13 +138,6 @@ void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {
 void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) {
   MutexLock lock(mutex_);
   ++drops_[{std::string(exporter), std::string(reason)}];
-}
-
-double StatusBoard::seconds_a_step() const noexcept {
-  const int64_t steps = steps_total_.load(kRelaxed);
-  if (steps < 2) return 0;
-  return (last_step_seconds_.load(kRelaxed) - first_step_seconds_.load(kRelaxed)) /
-         static_cast<double>(steps - 1);
 }
 
 MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {

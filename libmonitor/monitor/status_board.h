@@ -79,8 +79,8 @@ class StatusBoard {
   double Silence(double now) const noexcept {
     return busy() ? now - alive_seconds_.load(kRelaxed) : 0;
   }
-  /// Mean since the first step; 0 before the second.
-  double seconds_a_step() const noexcept;
+  /// Mean of the newest 1000 to 2000 steps, or of all if there are fewer; 0 before the second step.
+  double seconds_a_step() const noexcept { return seconds_a_step_.load(kRelaxed); }
   /// All counters and gauges at monotonic time `now`, which is `unix_seconds` of wall time. The
   /// caller fills in the slice and the switches.
   MonitorStatus Read(double now, double unix_seconds) const;
@@ -104,11 +104,20 @@ class StatusBoard {
     double passed_passed = 0;
   };
 
+  struct StepMark {
+    int64_t steps = 0;
+    double seconds = 0;
+  };
+  // Of the caller of OnStep alone.
+  StepMark recent_from_;
+  StepMark newest_mark_;
+
   std::atomic<bool> stepped_{false};
   std::atomic<int64_t> step_{0};
   std::atomic<int64_t> steps_total_{0};
   std::atomic<double> first_step_seconds_{0};
   std::atomic<double> last_step_seconds_{0};
+  std::atomic<double> seconds_a_step_{0};
   std::atomic<double> learning_rate_{0};
   std::atomic<int64_t> tokens_{kNoTokens};
   std::atomic<bool> has_loss_{false};

@@ -205,7 +205,7 @@ struct MonitorStatus {
   int64_t memory_peak_bytes = 0;    ///< maximum held so far
   int64_t memory_budget_bytes = 0;  ///< current limit
   double duty_cycle = 1;            ///< share of the time that the monitor may work in the long run
-  double seconds_a_step = 0;        ///< mean since the first step; 0 before the second
+  double seconds_a_step = 0;        ///< mean of the newest 1000 to 2000 steps; 0 before the second
   int64_t every = 0;                ///< steps between snapshots; 0: not scheduled by steps
   bool paused = false;              ///< by a command, or because every probe is switched off
   Counts<Event::Kind, kEventKinds> events{};

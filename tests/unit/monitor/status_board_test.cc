@@ -32,6 +32,27 @@ TEST(StatusBoard, ReadsBackWhatWasWritten) {
   EXPECT_FALSE(status.training_loss_nats);
 }
 
+TEST(StatusBoard, TimesTheNewestSteps) {
+  StatusBoard board;
+  EXPECT_EQ(board.seconds_a_step(), 0);
+  double now = 50;
+  int64_t step = 0;
+  const auto train = [&](int steps, double seconds) {
+    for (int i = 0; i < steps; ++i) {
+      board.OnStep({.step = ++step}, LrPhase::kStable, now += seconds);
+    }
+  };
+  train(1, 7);
+  EXPECT_EQ(board.seconds_a_step(), 0);
+  train(999, 2);
+  EXPECT_DOUBLE_EQ(board.seconds_a_step(), 2) << "all there are";
+  train(9000, 2);
+  train(2000, 0.5);
+  EXPECT_DOUBLE_EQ(board.seconds_a_step(), 0.5) << "the slow ones do not count";
+  train(500, 1);
+  EXPECT_NEAR(board.seconds_a_step(), (1000 * 0.5 + 500) / 1500, 0.001);
+}
+
 TEST(StatusBoard, PutsStallsIntoTheirBuckets) {
   StatusBoard board;
   board.OnStep({.step = 1}, LrPhase::kStable, 100);
