@@ -5,6 +5,7 @@ import pytest
 HEAD = """
     import os
     import signal
+    import sys
     import threading
     import time
 
@@ -22,7 +23,10 @@ HEAD = """
     sent = []
     torch.set_num_threads(1)
     data = torch.randn(64, 4096)
-    threading.Timer(0.5, interrupt).start()
+    weight = torch.ones(8192, 4096)
+    linear = torch.nn.Linear(4096, 4096)
+    small = torch.nn.Linear(64, 64)
+    threading.Timer(float(sys.argv[1]), interrupt).start()
     try:
 """
 TAIL = """
@@ -31,14 +35,14 @@ TAIL = """
 """
 
 
-# Each takes a minute if it is not interrupted.
-@pytest.mark.parametrize("work", [
-    "ptqwatch.quantize(torch.randn(8192, 4096), data, method='awq')",
-    "ptqwatch.quantize(torch.randn(8192, 4096), data, method='awq', threads=2)",
-    "ptqwatch.gram(torch.randn(40_000, 4096))",
-    "ptqwatch.quantize_model(torch.nn.Linear(4096, 4096), losses, [data], ['awq4'], output_head=True)",
-    "ptqwatch.curvature(torch.nn.Linear(64, 64), losses, [data[:, :64]] * 8, scope='all_parameters', max_trace_probes=10**6, trace_relative_stderr=1e-9)",
+# Each takes half a minute or more if it is not interrupted. A model is first run in Python for some seconds, where an interrupt would
+# come through by itself.
+@pytest.mark.parametrize("after, work", [
+    (0.5, "ptqwatch.quantize(weight, data, method='awq')"),
+    (0.5, "ptqwatch.quantize(weight, data, method='awq', threads=2)"),
+    (5, "ptqwatch.quantize_model(linear, losses, [data], ['awq4'], output_head=True)"),
+    (1, "ptqwatch.curvature(small, losses, [data[:, :64]] * 8, scope='all_parameters', max_trace_probes=10**6, trace_relative_stderr=1e-9)"),
 ])
-def test_an_interrupt_ends_the_work(start_script, work):
-    seconds = float(start_script(HEAD + "        " + work + TAIL).end())
+def test_an_interrupt_ends_the_work(start_script, after, work):
+    seconds = float(start_script(HEAD + "        " + work + TAIL, str(after)).end())
     assert 0 < seconds < 5
