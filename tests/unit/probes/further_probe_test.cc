@@ -123,7 +123,7 @@ TEST(FurtherProbe, NamesTheSetsThatADeadRankOwes) {
   std::string owed;
   for (size_t set = 0; set < 5; ++set) {
     if (!owns(shares[dead], set)) continue;
-    owed += StrCat(owed.empty() ? "" : "; ", "set ", set, ": rank ", dead, " measures it");
+    owed += StrCat(owed.empty() ? "" : "; ", "set ", set, ": left to rank ", dead);
   }
   shares.erase(shares.begin() + static_cast<std::ptrdiff_t>(dead));
   const PooledLoss pooled = *MergeReports(shares, /*complete=*/false).pooled;
