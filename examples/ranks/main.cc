@@ -57,14 +57,15 @@ void Save(const CharTraining& training, const RanksFlags& flags, int64_t step) {
   std::printf("checkpoint step %ld\n", step);
 }
 
-/// Damages a weight of one rank, as a faulty memory, link or kernel does.
+/// Damages a weight of one rank, as a faulty memory, link or kernel does. Rounding in later steps
+/// may absorb the lowest bits; this one stays.
 void FlipABit(CharModel& model, int64_t step, int64_t rank) {
   const auto parameters = model.named_parameters();
   const auto& last = parameters[parameters.size() - 1];
   float* const weight = last.value().mutable_data_ptr<float>();
   uint32_t bits = 0;
   std::memcpy(&bits, weight, sizeof(bits));
-  bits ^= 1;
+  bits ^= 1U << 11;
   std::memcpy(weight, &bits, sizeof(bits));
   std::printf("flipped a bit of %s of rank %ld after step %ld\n", last.key().c_str(), rank, step);
 }

@@ -22,7 +22,7 @@ from servers import sped_up
 from trainer import Trainer, journal
 
 RANKS, PTQWATCH = None, None
-SMALL = ["--text", os.path.join(ROOT, "README.md"), "--width", "8", "--layers", "1", "--heads", "2", "--length", "8", "--batch", "4",
+SMALL = ["--text", os.path.join(ROOT, "LICENSE"), "--width", "8", "--layers", "1", "--heads", "2", "--length", "8", "--batch", "4",
          "--probe-sequences", "32", "--calibration-sequences", "16", "--group-size", "8", "--schedule", "constant", "--warmup", "0"]
 UNSERVED = ["--http", "off", "--grpc", "off"]
 FASTER = 60
