@@ -108,7 +108,7 @@ class StatusBoard {
     int64_t steps = 0;
     double seconds = 0;
   };
-  // Of the caller of OnStep alone.
+  // Only the caller of OnStep reads and writes the marks.
   StepMark recent_from_;
   StepMark newest_mark_;
 
