@@ -19,7 +19,6 @@ _AFTER = [
     "-fstack-clash-protection",
     "-U_FORTIFY_SOURCE",
     "-D_FORTIFY_SOURCE=2",
-    "-fcf-protection",
 ]
 _LINK = ["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"]
 
@@ -27,8 +26,9 @@ def _options(position, folders, copts):
     # Folders are named from the root of this repository, which is another's subfolder where another uses us.
     root = Label("//bazel:defs.bzl").workspace_root
     includes = ["-I" + (root + "/" if root else "") + folder for folder in folders]
+    x86 = select({"@platforms//cpu:x86_64": ["-fcf-protection"], "//conditions:default": []})
     werror = select({"//bazel:werror": ["-Werror"], "//conditions:default": []})
-    return includes + [position] + _BEFORE + werror + _AFTER + copts + ["-std=c++20"]
+    return includes + [position] + _BEFORE + werror + _AFTER + x86 + copts + ["-std=c++20"]
 
 def ptqwatch_library(name, folders = [], copts = [], **kwargs):
     """A static library. folders: where it, but not who links it, finds headers."""

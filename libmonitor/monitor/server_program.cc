@@ -57,7 +57,7 @@ std::vector<std::string> UsualPlaces() {
       library.dli_fname != nullptr) {
     const fs::path file = fs::canonical(library.dli_fname, error);
     if (!error) {
-      // The library is in lib/ or lib/x86_64-linux-gnu/.
+      // The library is in lib/ or lib/ARCHITECTURE/.
       for (fs::path folder = file.parent_path(); folder.has_relative_path();
            folder = folder.parent_path()) {
         if (folder.filename() != "lib") continue;

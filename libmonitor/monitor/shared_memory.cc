@@ -15,12 +15,13 @@ namespace ptqwatch::internal {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kLargestPage = 64 << 10;  // of the kernels that LibTorch runs on
 
 constexpr int64_t Aligned(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// The tensors begin on a page of their own, so that they can be mapped differently.
-constexpr int64_t kFirstTensor = Aligned(sizeof(SharedPage), kPageBytes);
+// The tensors begin on a page of their own, whatever its size, so that they can be mapped
+// differently.
+constexpr int64_t kFirstTensor = Aligned(sizeof(SharedPage), kLargestPage);
 
 absl::Status MemoryError(const char* call, int64_t bytes) {
   return absl::ResourceExhaustedError(
@@ -78,8 +79,10 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(int file, int64_t bytes) {
   if (mapped.page().version != SharedPage::kVersion) {
     return absl::FailedPreconditionError("the trainer runs another version of ptqwatch");
   }
-  mprotect(static_cast<char*>(mapped.memory_) + kFirstTensor,
-           mapped.bytes_ - static_cast<size_t>(kFirstTensor), PROT_READ);
+  if (mprotect(static_cast<char*>(mapped.memory_) + kFirstTensor,
+               mapped.bytes_ - static_cast<size_t>(kFirstTensor), PROT_READ) != 0) {
+    return MemoryError("mprotect", bytes);
+  }
   return mapped;
 }
 

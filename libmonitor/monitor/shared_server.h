@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,53 +30,63 @@ class SharedServer {
   };
 
   void Write(const News& news) noexcept {
-    version_.fetch_add(1, std::memory_order_acq_rel);  // odd: being written
-    state_ = news.status.state;
-    process_ = news.process;
-    restarts_ = news.status.restarts;
-    failed_ = news.failed;
-    Put(news.status.metrics, metrics_);
-    Put(news.status.grpc, grpc_);
-    Put(news.status.reason, reason_);
-    Put(news.message, message_);
-    version_.fetch_add(1, std::memory_order_acq_rel);
+    Body body{.state = news.status.state,
+              .process = news.process,
+              .restarts = news.status.restarts,
+              .failed = news.failed};
+    Put(news.status.metrics, body.metrics);
+    Put(news.status.grpc, body.grpc);
+    Put(news.status.reason, body.reason);
+    Put(news.message, body.message);
+    Words words{};
+    std::memcpy(words.data(), &body, sizeof(body));
+    version_.fetch_add(1, std::memory_order_relaxed);  // odd: being written
+    // A reader who sees one of the new words also sees the odd version.
+    for (size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+    version_.fetch_add(1, std::memory_order_release);
   }
 
   /// The news written after `seen`, which is 0 at first; nullopt if there are none.
   std::optional<News> Read(uint64_t& seen) const {
     const uint64_t before = version_.load(std::memory_order_acquire);
     if (before == seen || before % 2 == 1) return std::nullopt;
-    News news{.status = {.state = state_,
-                         .metrics = metrics_.data(),
-                         .grpc = grpc_.data(),
-                         .restarts = restarts_,
-                         .reason = reason_.data()},
-              .process = process_,
-              .message = message_.data(),
-              .failed = failed_};
-    if (version_.load(std::memory_order_acquire) != before) return std::nullopt;
+    Words words;
+    for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
+    if (version_.load(std::memory_order_relaxed) != before) return std::nullopt;
     seen = before;
-    return news;
+    Body body;
+    std::memcpy(static_cast<void*>(&body), words.data(), sizeof(body));
+    return News{.status = {.state = body.state,
+                           .metrics = body.metrics.data(),
+                           .grpc = body.grpc.data(),
+                           .restarts = body.restarts,
+                           .reason = body.reason.data()},
+                .process = body.process,
+                .message = body.message.data(),
+                .failed = body.failed};
   }
 
  private:
   using Text = std::array<char, 512>;
-  // The last character stays 0, whatever the other process does.
+  struct Body {
+    ServerState state = ServerState::kNone;
+    pid_t process = 0;
+    int64_t restarts = 0;
+    bool failed = false;
+    Text metrics{};
+    Text grpc{};
+    Text reason{};
+    Text message{};
+  };
+  static constexpr size_t kWords = (sizeof(Body) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+  using Words = std::array<uint64_t, kWords>;
+
   static void Put(std::string_view text, Text& to) noexcept {
-    const size_t length = std::min(text.size(), to.size() - 1);
-    std::copy_n(text.data(), length, to.data());
-    to[length] = 0;
+    std::copy_n(text.data(), std::min(text.size(), to.size() - 1), to.data());
   }
 
   std::atomic<uint64_t> version_{0};
-  ServerState state_ = ServerState::kNone;
-  pid_t process_ = 0;
-  int64_t restarts_ = 0;
-  bool failed_ = false;
-  Text metrics_{};
-  Text grpc_{};
-  Text reason_{};
-  Text message_{};
+  std::array<std::atomic<uint64_t>, kWords> words_{};
 };
 
 }  // namespace ptqwatch::internal

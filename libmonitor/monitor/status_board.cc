@@ -25,10 +25,7 @@ constexpr int64_t kLeastComparisons = 5;
 }  // namespace
 
 void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double now) noexcept {
-  if (!stepped_.load(kRelaxed)) {
-    first_step_seconds_.store(now, kRelaxed);
-    stepped_.store(true, kRelaxed);
-  }
+  if (!stepped_.load(kRelaxed)) first_step_seconds_.store(now, kRelaxed);
   step_.store(info.step, kRelaxed);
   // One writer, so no read-modify-write is needed.
   const int64_t before = steps_total_.load(kRelaxed);
@@ -44,9 +41,10 @@ void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double now) noexce
   last_step_seconds_.store(now, kRelaxed);
   learning_rate_.store(info.learning_rate, kRelaxed);
   tokens_.store(info.tokens.value_or(kNoTokens), kRelaxed);
-  has_loss_.store(info.loss.has_value(), kRelaxed);
-  loss_.store(info.loss.value_or(0), kRelaxed);
+  if (info.loss) loss_.store(*info.loss, kRelaxed);
+  has_loss_.store(info.loss.has_value(), std::memory_order_release);
   phase_.store(phase, kRelaxed);
+  stepped_.store(true, std::memory_order_release);
 }
 
 void StatusBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexcept {
@@ -66,7 +64,7 @@ void StatusBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexce
 
 void StatusBoard::SetBusy(bool busy, double now) noexcept {
   alive_seconds_.store(now, kRelaxed);
-  busy_.store(busy, kRelaxed);
+  busy_.store(busy, std::memory_order_release);  // a reader who sees it sees the time, too
 }
 
 void StatusBoard::Alive(double now) noexcept {
@@ -142,7 +140,8 @@ void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) 
 
 MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   MonitorStatus status;
-  if (stepped_.load(kRelaxed)) {
+  const bool stepped = stepped_.load(std::memory_order_acquire);
+  if (stepped) {
     status.step = step_.load(kRelaxed);
     status.learning_rate = learning_rate_.load(kRelaxed);
     status.last_step_unix_seconds = unix_seconds - (now - last_step_seconds_.load(kRelaxed));
@@ -150,7 +149,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   status.steps_total = steps_total_.load(kRelaxed);
   status.seconds_a_step = seconds_a_step();
   if (const int64_t tokens = tokens_.load(kRelaxed); tokens != kNoTokens) status.tokens = tokens;
-  if (has_loss_.load(kRelaxed)) status.training_loss_nats = loss_.load(kRelaxed);
+  if (has_loss_.load(std::memory_order_acquire)) status.training_loss_nats = loss_.load(kRelaxed);
   status.lr_phase = phase_.load(kRelaxed);
   for (size_t i = 0; i < snapshots_.size(); ++i) status.snapshots[i] = snapshots_[i].load(kRelaxed);
   for (size_t i = 0; i < stall_buckets_.size(); ++i) {
@@ -162,7 +161,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   for (size_t i = 0; i < events_.size(); ++i) status.events[i] = events_[i].load(kRelaxed);
   status.probe_failures_total = probe_failures_total_.load(kRelaxed);
   status.state_write_failures_total = state_write_failures_total_.load(kRelaxed);
-  status.busy = busy_.load(kRelaxed);
+  status.busy = busy();
   status.duty_cycle = duty_cycle_.load(kRelaxed);
   status.plan_level_ratio = plan_level_.load(kRelaxed);
   {
@@ -173,7 +172,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
     status.health = health_;
     status.health_reason = health_reason_;
     status.server = server_;
-    if (stepped_.load(kRelaxed)) ReadOverhead(now - first_step_seconds_.load(kRelaxed), status);
+    if (stepped) ReadOverhead(now - first_step_seconds_.load(kRelaxed), status);
   }
   NoteAges(now, status);
   return status;

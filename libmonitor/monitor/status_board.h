@@ -74,7 +74,7 @@ class StatusBoard {
   }
   /// Sequence number of the newest report in this or an earlier attempt; 0: no report yet.
   int64_t last_sequence() const noexcept { return last_sequence_.load(kRelaxed); }
-  bool busy() const noexcept { return busy_.load(kRelaxed); }
+  bool busy() const noexcept { return busy_.load(std::memory_order_acquire); }
   /// Seconds from the last sign of life of the current measurement to `now`; 0 without one.
   double Silence(double now) const noexcept {
     return busy() ? now - alive_seconds_.load(kRelaxed) : 0;

@@ -91,9 +91,11 @@ class Staging {
   /// `subject` has the optimizer as it was then. False if the slot holds none.
   bool Accept(const Subject& subject, const SnapshotHeader& header, double stall_seconds) noexcept;
 
-  /// Trainer's thread. Whether a copy is pending.
+  /// Trainer's thread. Whether a copy is pending. In a shared slot none ever is, and the monitor's
+  /// process may see the trainer's being made.
   bool pending() const noexcept {
-    return state_.load(std::memory_order_relaxed) == SlotState::kPending;
+    return shared_.state == nullptr &&
+           state_.load(std::memory_order_relaxed) == SlotState::kPending;
   }
   /// Trainer's thread. Makes the next update of the parameters wait for a pending copy, which then
   /// fills the slot.

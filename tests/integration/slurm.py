@@ -18,7 +18,7 @@ from trainer import CACHE
 
 ROOT = pathlib.Path(CACHE) / "slurm"
 PROGRAMS = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
-LIBRARIES = ROOT / "usr/lib/x86_64-linux-gnu"
+LIBRARIES = ROOT / f"usr/lib/{os.uname().machine}-linux-gnu"
 
 
 def missing():

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <stop_token>
 #include <string>
+#include <thread>
 
 #include "monitor/shared_server.h"
 #include "ptqwatch/log.h"
@@ -135,6 +137,26 @@ TEST(SharedServerTest, GivesEachNewsOnce) {
   EXPECT_EQ(news->message, std::string(511, 'x'));
   EXPECT_TRUE(news->failed);
   EXPECT_FALSE(server.Read(seen));
+}
+
+TEST(SharedServerTest, GivesNoMixtureOfTwoNews) {
+  SharedServer server;
+  std::jthread writer([&](const std::stop_token& stop) {
+    for (int i = 0; !stop.stop_requested(); ++i) {
+      const std::string text(1 + i % 500, static_cast<char>('a' + i % 26));
+      server.Write({.status = {.metrics = text, .grpc = text, .reason = text}, .message = text});
+    }
+  });
+  uint64_t seen = 0;
+  for (int read = 0; read < 2000;) {
+    const auto news = server.Read(seen);
+    if (!news) continue;
+    ++read;
+    ASSERT_EQ(news->message, std::string(news->message.size(), news->message[0]));
+    ASSERT_EQ(news->status.metrics, news->message);
+    ASSERT_EQ(news->status.grpc, news->message);
+    ASSERT_EQ(news->status.reason, news->message);
+  }
 }
 
 }  // namespace worker_keeper_test
