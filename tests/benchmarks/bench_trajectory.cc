@@ -20,6 +20,7 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/arange.h"
 #include "CLI/CLI.hpp"
+#include "base/passive_waits.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -188,6 +189,7 @@ absl::Status Run(const Flags& flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ptqwatch::internal::WaitPassively(argv);  // as the program that it stands for
   Flags flags;
   CLI::App app("Measures a random checkpoint block by block.");
   app.add_option("folder", flags.folder, "Checkpoint; written if there is none")->required();

@@ -139,7 +139,9 @@ class Processes(Served):
     def test_program_of_another_version(self):
         other = self.folder / "ptqwatch"
         hello = {"version": "99.1.0", "journal_schema": 1, "pid": 1, "http": "127.0.0.1:1", "grpc": "", "error": ""}
-        other.write_text(f"#!/bin/sh\necho '{json.dumps(hello)}' >&3\nsleep 60\n")
+        # Ends with its trainer, as a server does.
+        other.write_text(f"#!/bin/sh\necho '{json.dumps(hello)}' >&3\n"
+                         'for word; do case "$word" in --beside=*) exec tail --pid="${word#*=}" -f /dev/null ;; esac; done\n')
         other.chmod(0o755)
         self.fails(r"is version 99\.1\.0, and this library is [\d.]+: set ServeOptions.program to one of this version",
                    env={"PTQWATCH_PROGRAM": str(other)})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Mistakes|Killed|Processes|Follow|Cost"""
+"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Threads|Mistakes|Killed|Processes|Follow|Cost"""
 
 import array
 import json
@@ -168,6 +168,17 @@ class Runs(Trajectory):
         (self.root / "tasks.jsonl").write_text(json.dumps({**items[0], "gold": 2}))
         done = self.run_program(self.words("--no-curvature", "--tasks", "tasks.jsonl", run_dir="other"), code=2)
         self.assertRegex(done.stderr, "--tasks: .*tasks.jsonl.*1.*gold.*2")
+
+
+class Threads(unittest.TestCase):
+    def test_threads_sleep_while_they_wait_unless_the_environment_says_otherwise(self):
+        program = os.path.join(os.path.dirname(PTQWATCH), "ptqwatch-trajectory")
+        without = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        for given, policy in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")):
+            done = subprocess.run([program, "--help"], env=without | given | {"OMP_DISPLAY_ENV": "true"}, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            last = done.stderr[done.stderr.rindex("OMP_WAIT_POLICY"):]
+            self.assertTrue(last.startswith(f"OMP_WAIT_POLICY = '{policy}'"), done.stderr)
 
 
 class Mistakes(Trajectory):

@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -30,9 +29,6 @@ int RunTrajectory(const TrajectoryFlags& flags, Terminal* terminal) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
 
-  // Threads that spin while they wait take minutes for seconds of work if the cores are busy.
-  // OpenMP reads this as it is loaded.
-  setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
   const auto ignored = signal(SIGPIPE, SIG_DFL);  // main ignores it, and programs inherit that
   if (!error) execv(beside.c_str(), arguments.data());
   if (error || errno == ENOENT) execvp(kProgram, arguments.data());

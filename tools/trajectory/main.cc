@@ -12,6 +12,7 @@
 #include "ATen/Parallel.h"
 #include "absl/strings/str_replace.h"
 #include "base/digest.h"
+#include "base/passive_waits.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/text_file.h"
@@ -291,6 +292,7 @@ int Run(const Flags& flags) {
 }  // namespace ptqwatch::tools
 
 int main(int argc, char** argv) {
+  ptqwatch::internal::WaitPassively(argv);
   std::signal(SIGPIPE, SIG_IGN);  // measuring goes on if no process reads the progress
   ptqwatch::tools::Flags flags;
   if (const auto exit_code = ptqwatch::tools::ParseFlags(argc, argv, &flags)) return *exit_code;

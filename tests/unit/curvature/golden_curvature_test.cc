@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "golden/curvature_case.h"
+#include "support/temp_dir.h"
 
 namespace ptqwatch::testing {
 namespace golden_curvature_test {
@@ -27,7 +28,8 @@ TEST(GoldenCurvature, AFileThatExpectsAnotherHessianFails) {
   const size_t at = bytes.find("\"trace\":\"26.14");
   ASSERT_NE(at, std::string::npos);
   bytes.replace(at, 14, "\"trace\":\"26.24");
-  const std::string path = ::testing::TempDir() + "curvature_wrong.safetensors";
+  const TempDir folder;
+  const std::string path = folder.File("curvature_wrong.safetensors");
   std::ofstream(path, std::ios::binary) << bytes;
   const absl::StatusOr<CurvatureResult> result = CheckCurvatureFile(path);
   ASSERT_TRUE(result.ok()) << result.status();
@@ -35,7 +37,8 @@ TEST(GoldenCurvature, AFileThatExpectsAnotherHessianFails) {
 }
 
 TEST(GoldenCurvature, ADamagedFileIsAnError) {
-  const std::string path = ::testing::TempDir() + "curvature_damaged.safetensors";
+  const TempDir folder;
+  const std::string path = folder.File("curvature_damaged.safetensors");
   std::ofstream(path) << "nothing";
   EXPECT_FALSE(CheckCurvatureFile(path).ok());
 }

@@ -194,6 +194,7 @@ TEST_F(RunEndpointTest, OnlyTheOwnerMaySendCommands) {
     if (!listener.ok() || write(ready[1], "x", 1) != 1) _exit(2);
     while (true) pause();
   }
+  close(ready[1]);  // so that the child's end is seen
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   const absl::Status paused = RunControl(dir_.path()).Do(Pause{}).status();
@@ -202,7 +203,6 @@ TEST_F(RunEndpointTest, OnlyTheOwnerMaySendCommands) {
   kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
   close(ready[0]);
-  close(ready[1]);
 }
 
 // Every alternative of Command, with its members set.

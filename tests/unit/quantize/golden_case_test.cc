@@ -68,11 +68,10 @@ const Kind kKinds[] = {
      {"loss", "rtn_loss"}},
 };
 
-// A file under the test's own temporary folder.
+// Saves them in a temporary file.
 std::string Save(const std::string& bytes) {
-  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path =
-      ::testing::TempDir() + "ptqwatch_" + test->test_suite_name() + "_" + test->name();
+  static const TempDir folder;
+  const std::string path = folder.File("case");
   WriteFile(path, bytes);
   return path;
 }

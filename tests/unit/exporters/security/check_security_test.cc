@@ -1,12 +1,12 @@
 #include "security/check_security.h"
 
-#include <fstream>
 #include <string>
 
 #include "absl/strings/escaping.h"
 #include "base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
 namespace check_security_test {
@@ -14,10 +14,9 @@ namespace check_security_test {
 using ::testing::HasSubstr;
 
 std::string FileWith(const std::string& text) {
-  const std::string path =
-      StrCat(::testing::TempDir(), "/",
-             ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".txt");
-  std::ofstream(path, std::ios::binary) << text;
+  static const testing::TempDir folder;
+  const std::string path = folder.File("token.txt");
+  testing::WriteFile(path, text);
   return path;
 }
 
