@@ -5,12 +5,12 @@
 # Input:  Torch_DIR (CMake variable or environment; the folder that holds TorchConfig.cmake). Without it, a LibTorch on CMAKE_PREFIX_PATH,
 #         and then the copy that ./setup keeps in ${XDG_CACHE_HOME:-~/.cache}/ptqwatch. Never sets Torch_DIR itself, because
 #         that would redirect a find_package(Torch) of the enclosing project.
-# Output: LibTorch_FOUND, LibTorch_VERSION, LibTorch_HAS_CUDA, LibTorch_ROOT.
+# Output: LibTorch_FOUND, LibTorch_VERSION, LibTorch_HAS_CUDA, LibTorch_CUDA_MAJOR (the CUDA that it was built for), LibTorch_ROOT.
 #
 # Replaces find_package(Torch), which on a CUDA wheel needs a toolkit, TORCH_CUDA_ARCH_LIST and a CUDA language even for a program that
 # only runs on the CPU, and which puts the wheel's old protobuf on the search path.
 
-set(_ptqwatch_torch_version 2.11.0)
+set(_ptqwatch_torch_version 2.15.0)
 set(_ptqwatch_torch_dir "${Torch_DIR}")
 if(NOT _ptqwatch_torch_dir AND DEFINED ENV{Torch_DIR})
   set(_ptqwatch_torch_dir "$ENV{Torch_DIR}")
@@ -44,15 +44,20 @@ endif()
 if(_ptqwatch_torch_dir)
   get_filename_component(LibTorch_ROOT "${_ptqwatch_torch_dir}/../../.." ABSOLUTE)
   # NO_CACHE, so that another Torch_DIR takes effect in the same build folder.
-  find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
-  find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
-  find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CACHE)
-  find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS "${LibTorch_ROOT}/include" NO_DEFAULT_PATH NO_CACHE)
+  find_library(LibTorch_CPU_LIBRARY torch_cpu PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
+  find_library(LibTorch_C10_LIBRARY c10 PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
+  find_library(LibTorch_C10_CUDA_LIBRARY c10_cuda PATHS "${LibTorch_ROOT}/lib" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
+  find_path(LibTorch_INCLUDE_DIR ATen/core/Tensor.h PATHS "${LibTorch_ROOT}/include" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
 endif()
 
 set(LibTorch_HAS_CUDA OFF)
+set(LibTorch_CUDA_MAJOR "")
 if(LibTorch_C10_CUDA_LIBRARY)
   set(LibTorch_HAS_CUDA ON)
+  file(STRINGS "${LibTorch_C10_CUDA_LIBRARY}" _names REGEX "libcudart[^ ]*\\.so\\.[0-9]+")
+  if("${_names}" MATCHES "libcudart[^ ;]*\\.so\\.([0-9]+)")
+    set(LibTorch_CUDA_MAJOR ${CMAKE_MATCH_1})
+  endif()
 endif()
 
 foreach(_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # moved in 2.9

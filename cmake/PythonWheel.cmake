@@ -5,6 +5,20 @@ foreach(option PTQWATCH_BUILD_TESTS PTQWATCH_BUILD_EXAMPLES PTQWATCH_BUILD_BENCH
   set(${option} OFF)
 endforeach()
 
+# As many compilers at a time as there are cores, but no more than fit into the free memory.
+execute_process(COMMAND nproc OUTPUT_VARIABLE _jobs OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+cmake_host_system_information(RESULT _free QUERY AVAILABLE_PHYSICAL_MEMORY)
+math(EXPR _most "${_free} / 1500")  # MiB of the largest source
+if(_jobs GREATER _most)
+  set(_jobs ${_most})
+endif()
+if(_jobs LESS 1)
+  set(_jobs 1)
+endif()
+message(STATUS "ptqwatch: ${_jobs} compilers at a time, ${_free} MiB are free")
+set_property(GLOBAL PROPERTY JOB_POOLS compilers=${_jobs})
+set(CMAKE_JOB_POOL_COMPILE compilers)
+
 # _ptqwatch_missing(RESULT HEADER=DEBIAN_PACKAGE...): the packages whose header is not there.
 function(_ptqwatch_missing result)
   set(missing "")
@@ -57,7 +71,7 @@ if(NOT Torch_DIR AND NOT DEFINED ENV{Torch_DIR})
   execute_process(COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/find_torch.py"
     OUTPUT_VARIABLE Torch_DIR OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   if(NOT Torch_DIR)
-    message(FATAL_ERROR "There is no torch in the environment of ${Python3_EXECUTABLE}. Run pip install 'torch==2.11.*' first, "
+    message(FATAL_ERROR "There is no torch in the environment of ${Python3_EXECUTABLE}. Run pip install '${PTQWATCH_PYTHON_TORCH}' first, "
                         "or set Torch_DIR in the environment to the folder of TorchConfig.cmake.")
   endif()
 endif()

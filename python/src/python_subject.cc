@@ -18,7 +18,7 @@ std::vector<NamedTensor> NamedTensors(const py::object& list) {
   return tensors;
 }
 
-at::Tensor TensorOrNone(const py::handle& object) {
+at::Tensor OptionalTensor(const py::handle& object) {
   return object.is_none() ? at::Tensor() : object.cast<at::Tensor>();
 }
 
@@ -40,7 +40,7 @@ OptimizerView ViewOf(const py::dict& fields) {
                                .learning_rate = parameter[1].cast<double>(),
                                .weight_decay = parameter[2].cast<double>(),
                                .steps = parameter[3].cast<int64_t>(),
-                               .second_moment = TensorOrNone(parameter[4])});
+                               .second_moment = OptionalTensor(parameter[4])});
   }
   return view;
 }
@@ -93,9 +93,9 @@ LossValues PythonSubject::ReplicaLosses(const Batch& batch) {
     losses_call_->thread_ = PyThread_get_thread_ident();
     const absl::Cleanup ended = [this] { losses_call_->thread_ = 0; };
     const py::tuple result = Call(losses, arguments);
-    LossValues values(result[0].cast<at::Tensor>(), TensorOrNone(result[1]));
-    values.logits = TensorOrNone(result[2]);
-    values.correct = TensorOrNone(result[3]);
+    LossValues values(result[0].cast<at::Tensor>(), OptionalTensor(result[1]));
+    values.logits = OptionalTensor(result[2]);
+    values.correct = OptionalTensor(result[3]);
     training_ = result[4].cast<std::string>();
     return values;
   });

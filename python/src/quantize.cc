@@ -126,7 +126,7 @@ void BindQuantize(py::module_& module) {
       .def_readonly("tokens", &Gram::tokens)
       .def_readonly("skipped_rows", &Gram::skipped_rows)
       .def_property_readonly("sum", [](const std::shared_ptr<Gram>& gram) {
-        return SharedTensor(gram->sum, {gram->inputs, gram->inputs}, gram);
+        return TensorOver(gram->sum, {gram->inputs, gram->inputs}, gram);
       });
   py::class_<GramAccumulator>(module, "GramAccumulator")
       .def(py::init<int64_t>())

@@ -13,8 +13,8 @@ namespace ptqwatch::python {
 
 /// A tensor that shares the memory of `values`, which are part of `owner`.
 template <typename T, typename Owner>
-at::Tensor SharedTensor(const std::vector<T>& values, at::IntArrayRef sizes,
-                        std::shared_ptr<Owner> owner) {
+at::Tensor TensorOver(const std::vector<T>& values, at::IntArrayRef sizes,
+                      std::shared_ptr<Owner> owner) {
   const auto options = at::TensorOptions(c10::CppTypeToScalarType<T>::value);
   if (values.empty()) return at::empty(sizes, options);
   return at::from_blob(
@@ -26,7 +26,7 @@ template <typename T>
 pybind11::object TensorOrNone(std::vector<T>&& values, at::IntArrayRef sizes) {
   if (values.empty()) return pybind11::none();
   auto owner = std::make_shared<std::vector<T>>(std::move(values));
-  return pybind11::cast(SharedTensor(*owner, sizes, owner));
+  return pybind11::cast(TensorOver(*owner, sizes, owner));
 }
 
 }  // namespace ptqwatch::python

@@ -9,7 +9,9 @@ import sys
 import time
 import warnings
 
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
+from setup_packages import CACHE, torch_folders
+
 REQUIREMENTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "requirements")
 
 
@@ -40,7 +42,7 @@ def install(name):
 def use(folder=None, build=None):
     """Puts `folder`, and the Python package of the build `build`, on the path, before ./setup's PyTorch and what goes with it. One
     thread."""
-    pytorch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
+    pytorch = torch_folders()
     packages = os.path.join(CACHE, "python-quantize")
     if not pytorch or not os.path.isdir(packages):
         sys.exit(f"no PyTorch or no {packages}; ./setup makes them on a machine with CUDA's compiler")

@@ -5,7 +5,6 @@ QUANTIZE_CHECKPOINT GROUP [unittest arguments]
 GROUP is Program, which needs only Python, CompressedTensors or Formats. Exits with 77 ("skipped") if the PyTorch installed by ./setup cannot be
 imported: without CUDA on the machine, only its C++ libraries are complete."""
 
-import glob
 import json
 import os
 import random
@@ -16,7 +15,8 @@ import sys
 import tempfile
 import unittest
 
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
+from setup_packages import CACHE, torch_folders
+
 SKIPPED = 77
 PROGRAM = None
 TIMEOUT = 120
@@ -445,7 +445,7 @@ class Formats(unittest.TestCase):
 
 def import_compressed_tensors():
     """Returns the folders of ./setup, or ends the program."""
-    torch = sorted(glob.glob(os.path.join(CACHE, "libtorch-*")), reverse=True)[:1]
+    torch = torch_folders()
     packages = os.path.join(CACHE, "python-quantize")
     if not os.path.isdir(packages):
         print(f"skipped: there is no {packages}; ./setup makes it where LibTorch has CUDA")

@@ -9,9 +9,10 @@ import sys
 import tempfile
 import unittest
 
+from setup_packages import CACHE
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.join(ROOT, "tools", "export_tasks.py")
-CACHE = os.environ.get("PTQWATCH_CACHE", os.path.expanduser("~/.cache/ptqwatch"))
 
 
 def load_program():

@@ -65,7 +65,7 @@ class Configure(Folder):
         self.assertIn("without GPU support: there is no CUDA toolkit", said)
         self.assertNotIn("Warning", said)
         self.assertRegex(self.decide(absent, "-DPTQWATCH_CUDA=ON", ends=1),
-                         "PTQWATCH_CUDA=ON cannot be met: there is no CUDA toolkit; it needs CUDA 12.4")
+                         r"PTQWATCH_CUDA=ON cannot be met: there is no CUDA toolkit\. It needs CUDA 12\.4")
         said = self.decide(absent, "-DPTQWATCH_CUDA=OFF")
         self.assertIn("without GPU support: PTQWATCH_CUDA is OFF", said)
         self.assertNotIn("Warning", said)
@@ -82,6 +82,13 @@ class Configure(Folder):
         self.assertRegex(self.decide(), r"-- ptqwatch: with GPU support: CUDA \S+ for 80-real;.*, and LibTorch in /a/torch has CUDA -- decided ON")
         self.assertRegex(self.decide(torch=False), r"-- ptqwatch: the GPU engine alone, with CUDA \S+: LibTorch in /a/torch has no CUDA -- decided OFF")
 
+    @unittest.skipUnless(shutil.which("nvcc"), "no nvcc")
+    def test_a_libtorch_for_another_cuda(self):
+        said = self.decide("-DLibTorch_CUDA_MAJOR=11")
+        self.assertRegex(said, r"-- ptqwatch: the GPU engine alone, with CUDA \S+: LibTorch in /a/torch was built for CUDA 11, the toolkit in \S+ is ")
+        self.assertRegex(said, r"Warning.*WITHOUT GPU support: LibTorch in /a/torch was built for CUDA 11.*Install a toolkit of CUDA 11, set.*decided OFF")
+        self.assertRegex(self.decide("-DLibTorch_CUDA_MAJOR=11", "-DPTQWATCH_CUDA=ON", ends=1), "PTQWATCH_CUDA=ON cannot be met: LibTorch in /a/torch")
+
     def test_architectures_are_those_that_the_toolkit_knows(self):
         script = self.folder / "architectures.cmake"
         script.write_text(f'set(PTQWATCH_CUDA OFF)\ninclude("{ROOT}/cmake/CudaToolkit.cmake")\nforeach(version 12.4 12.6 12.8 13.0)\n'
@@ -89,18 +96,18 @@ class Configure(Folder):
         old, new = "80-real;86-real;89-real;90", "80-real;86-real;89-real;90-real;100"
         self.assertEqual(self.said(["cmake", "-P", script]), f"-- {old} -- {old} -- {new} -- {new}")
 
-    def test_refuses_aarch64(self):
-        said = self.said(["cmake", "-S", ROOT, "-B", self.folder / "build", "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"], 1)
-        self.assertIn("ptqwatch builds on x86-64 alone, not on aarch64 (GH200 and GB200 are aarch64).", said)
+    def test_refuses_other_processors(self):
+        said = self.said(["cmake", "-S", ROOT, "-B", self.folder / "build", "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=riscv64"], 1)
+        self.assertIn("ptqwatch builds on x86-64 and aarch64, not on riscv64.", said)
 
 
 class Setup(Folder):
-    def check(self, driver, ends=1):
+    def check(self, driver, ends=1, *flags):
         """What ./setup would download on a machine with a toolkit and this driver."""
         self.program("bin/nvcc", "exit 1")
         self.program("bin/nvidia-smi", driver)
         environment = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "XDG_CACHE_HOME": self.folder / "cache", "Torch_DIR": ""}
-        return self.said([ROOT / "setup", "--for", "build", "--check"], ends, **environment)
+        return self.said([ROOT / "setup", "--for", "build", "--check", *flags], ends, **environment)
 
     def test_an_old_driver(self):
         said = self.check("echo 550.54.15")
@@ -116,9 +123,13 @@ class Setup(Folder):
         said = self.check("echo NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver; exit 9")
         self.assertRegex(said, r"missing LibTorch: \S*-cuda$")
 
-    def test_refuses_aarch64(self):
-        self.program("bin/uname", "echo aarch64")
-        self.assertEqual(self.check("exit 1"), "setup: ptqwatch builds on x86-64 alone, not on aarch64 (GH200 and GB200 are aarch64)")
+    def test_refuses_other_processors(self):
+        self.program("bin/uname", "echo riscv64")
+        self.assertEqual(self.check("exit 1"), "setup: ptqwatch builds on x86-64 and aarch64, not on riscv64")
+
+    def test_another_libtorch(self):
+        self.assertRegex(self.check("echo 580.65.06", 1, "--torch", "2.8.0"), r"missing LibTorch: \S*/libtorch-2\.8\.0-cuda$")
+        self.assertEqual(self.check("exit 1", 2, "--torch", "2.8"), "setup: --torch needs a version such as 2.8.0, not '2.8'")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import time
 import urllib.request
 
 from beside import eventually
+from setup_packages import CACHE
 
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ptqwatch")
 
 
 def prometheus_program(name):

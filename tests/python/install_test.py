@@ -8,6 +8,7 @@ backend from PyPI. Exits with 77 ("skipped") without that PyTorch, without Pytho
 import glob
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -17,8 +18,10 @@ import time
 import venv
 import zipfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+from setup_packages import CACHE, torch_folders
+
 SKIPPED = 77
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ptqwatch"
 
 
 def skip(why):
@@ -59,8 +62,8 @@ class Environment:
         return status, output
 
     def add_torch(self):
-        torch = sorted(glob.glob(str(CACHE / "libtorch-*-cuda")))[-1]
-        (self.packages / "installed_by_setup.pth").write_text(f"{torch}\n{CACHE / 'python-quantize'}\n")
+        folders = [*torch_folders(), os.path.join(CACHE, "python-quantize")]
+        (self.packages / "installed_by_setup.pth").write_text("\n".join(folders))
 
     def check_package(self, source):
         """Imports the package, and trains with it."""
@@ -80,7 +83,7 @@ def check_install(source, folder):
     environment = Environment(folder, source)
     status, output = environment.pip("install", "--no-deps", source)
     advice = "There is no torch in the environment of"
-    expect(status != 0 and advice in output and "pip install 'torch==2.11.*'" in output, "pip install without torch", output)
+    expect(status != 0 and advice in output and "pip install 'torch>=2.8,<2.16'" in output, "pip install without torch", output)
     environment.add_torch()
     status, output = environment.pip("install", source)
     expect(status == 0, "pip install .", output)
@@ -94,7 +97,7 @@ def check_wheel(source, folder):
     wheels = glob.glob(str(pathlib.Path(folder, "*.whl")))
     expect(status == 0 and len(wheels) == 1, "pip wheel .", output)
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    expect(re.fullmatch(rf"ptqwatch-[\d.]+-{tag}-{tag}-linux_x86_64\.whl", os.path.basename(wheels[0])), "the wheel's name", wheels[0])
+    expect(re.fullmatch(rf"ptqwatch-[\d.]+-{tag}-{tag}-linux_{platform.machine()}\.whl", os.path.basename(wheels[0])), "the wheel's name", wheels[0])
     names = zipfile.ZipFile(wheels[0]).namelist()
     strange = [name for name in names if not re.match(r"ptqwatch/|ptqwatch-[\d.]+\.(data/scripts/ptqwatch$|dist-info/)", name)]
     expect(not strange, "the wheel also has", "\n".join(strange))
@@ -108,7 +111,7 @@ def check_wheel(source, folder):
 
 
 def main(source, kind):
-    if not glob.glob(str(CACHE / "libtorch-*-cuda")):
+    if not torch_folders() or not os.path.isdir(os.path.join(CACHE, "python-quantize")):
         skip("no PyTorch that can be imported; ./setup installs it on a machine with CUDA's compiler")
     if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
         skip("no headers of Python")

@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 import ptqwatch
+from ptqwatch import _build
 from conftest import ROOT
 
 
@@ -25,17 +26,20 @@ def import_with(folder):
     return done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("version", ["2.10.1", "2.12.0+cu130", "1.13.0"])
+BUILT_WITH = ".".join(_build.TORCH.split(".")[:2])
+
+
+@pytest.mark.parametrize("version", ["2.7.1", "2.99.0+cu130", "1.13.0"])
 def test_another_torch_is_refused_with_both_versions_named(tmp_path, version):
     (tmp_path / "torch.py").write_text(f"__version__ = {version!r}\n")
     assert import_with(tmp_path) == (
-        f"ImportError: ptqwatch {ptqwatch.__version__} was built with torch 2.11.0, but torch {version} is imported: pip install "
-        "'torch==2.11.*', or install ptqwatch again beside the torch that you use")
+        f"ImportError: ptqwatch {ptqwatch.__version__} was built with torch {_build.TORCH}, but torch {version} is imported: pip install "
+        f"'torch=={BUILT_WITH}.*', or install ptqwatch again beside the torch that you use")
 
 
 def test_a_missing_torch_is_named(tmp_path):
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
-    assert "and there is no torch: pip install 'torch==2.11.*'" in import_with(tmp_path)
+    assert f"and there is no torch: pip install 'torch=={BUILT_WITH}.*'" in import_with(tmp_path)
 
 
 def test_a_torch_that_is_broken_says_so_itself(tmp_path):
