@@ -20,13 +20,14 @@ _AFTER = [
     "-U_FORTIFY_SOURCE",
     "-D_FORTIFY_SOURCE=2",
 ]
+_AFTER_ON_X86 = ["-fcf-protection"]
 _LINK = ["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"]
 
 def _options(position, folders, copts):
     # Folders are named from the root of this repository, which is another's subfolder where another uses us.
     root = Label("//bazel:defs.bzl").workspace_root
     includes = ["-I" + (root + "/" if root else "") + folder for folder in folders]
-    x86 = select({"@platforms//cpu:x86_64": ["-fcf-protection"], "//conditions:default": []})
+    x86 = select({"@platforms//cpu:x86_64": _AFTER_ON_X86, "//conditions:default": []})
     werror = select({"//bazel:werror": ["-Werror"], "//conditions:default": []})
     return includes + [position] + _BEFORE + werror + _AFTER + x86 + copts + ["-std=c++20"]
 
