@@ -10,6 +10,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
+from beside import eventually
+
 RUN = pathlib.Path(__file__).with_name("run")
 GPU = "echo BM_Gram/1024"
 PASSING = """case "$*" in
@@ -98,7 +101,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(self.row("cuda_test")[:2], ["TIMEOUT", "1 passed, the last to begin: Suite.Second"])
         self.assertEqual(self.row("stalls")[:2], ["LEFT OUT", "no time was left"])
-        self.assertTrue(ended(int((self.home / "pid").read_text())))
+        eventually(lambda: ended(int((self.home / "pid").read_text())))
 
     def killed_in_cuda_test(self, how):
         self.program("cuda_test", f"echo begun; sleep 600 & echo $! >{self.home}/child; wait")
@@ -115,7 +118,7 @@ class RunTest(unittest.TestCase):
 
     def test_a_run_that_is_ended_says_how_far_it_came(self):
         grandchild = self.killed_in_cuda_test(signal.SIGTERM)
-        self.assertTrue(ended(grandchild))
+        eventually(lambda: ended(grandchild))
 
     def test_a_run_that_is_killed_says_how_far_it_came(self):
         grandchild = self.killed_in_cuda_test(signal.SIGKILL)
