@@ -89,6 +89,7 @@ ELSEWHERE = {
 NEEDS_MORE = {
     "tests/door": "a fresh clone; .ci/run begins with it",
     "tests/bare_debian": "half an hour, root, and room for a system",
+    "tests/aarch64": "a cross compiler and qemu",
     "tests/cuda/pack": "a build of its own",
     "tests/cuda/run": "a GPU",
     "tests/fuzz/run": "an hour",
