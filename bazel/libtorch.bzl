@@ -2,7 +2,7 @@
 
 def _version(context):
     for line in context.read(Label("//cmake:FindLibTorch.cmake")).split("\n"):
-        if line.startswith("set(_ptqwatch_torch_version "):
+        if line.startswith("set(_ptqwatch_default_torch "):
             return line.split(" ")[1].rstrip(")")
     fail("cmake/FindLibTorch.cmake names no version of LibTorch")
 

@@ -10,7 +10,7 @@
 # Replaces find_package(Torch), which on a CUDA wheel needs a toolkit, TORCH_CUDA_ARCH_LIST and a CUDA language even for a program that
 # only runs on the CPU, and which puts the wheel's old protobuf on the search path.
 
-set(_ptqwatch_torch_version 2.15.0)
+set(_ptqwatch_default_torch 2.15.0)
 set(_ptqwatch_torch_dir "${Torch_DIR}")
 if(NOT _ptqwatch_torch_dir AND DEFINED ENV{Torch_DIR})
   set(_ptqwatch_torch_dir "$ENV{Torch_DIR}")
@@ -29,7 +29,7 @@ if(NOT _ptqwatch_torch_dir)
     set(_ptqwatch_cache "$ENV{HOME}/.cache/ptqwatch")
   endif()
   foreach(_variant cuda cpu)
-    set(_candidate "${_ptqwatch_cache}/libtorch-${_ptqwatch_torch_version}-${_variant}/torch/share/cmake/Torch")
+    set(_candidate "${_ptqwatch_cache}/libtorch-${_ptqwatch_default_torch}-${_variant}/torch/share/cmake/Torch")
     if(EXISTS "${_candidate}/TorchConfig.cmake")
       set(_ptqwatch_torch_dir "${_candidate}")
       break()

@@ -131,12 +131,12 @@ class CMake(unittest.TestCase):
         root = WORK / "another_libtorch"
         for file, text in {"lib/libtorch_cpu.so": "", "lib/libc10.so": "", "include/ATen/core/Tensor.h": "",
                            "share/cmake/Torch/TorchConfig.cmake": "",
-                           "include/torch/headeronly/version.h": "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 8\n"
+                           "include/torch/headeronly/version.h": "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 7\n"
                                                                   "#define TORCH_VERSION_PATCH 0\n"}.items():
             (root / file).parent.mkdir(parents=True, exist_ok=True)
             (root / file).write_text(text)
         said = configure("cmake", "wrong", f"-DCMAKE_PREFIX_PATH={PREFIX}", f"-DTorch_DIR={root}/share/cmake/Torch", fails=True)
-        self.assertRegex(" ".join(said.split()), r"was built with LibTorch [\d.]+, but \S+ is 2\.8\.0")
+        self.assertRegex(" ".join(said.split()), r"was built with LibTorch [\d.]+, but \S+ is 2\.7\.0")
 
 
 class PkgConfig(unittest.TestCase):

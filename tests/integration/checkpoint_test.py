@@ -5,6 +5,7 @@ QUANTIZE_CHECKPOINT GROUP [unittest arguments]
 GROUP is Program, which needs only Python, CompressedTensors or Formats. Exits with 77 ("skipped") if the PyTorch installed by ./setup cannot be
 imported: without CUDA on the machine, only its C++ libraries are complete."""
 
+import importlib.util
 import json
 import os
 import random
@@ -356,12 +357,17 @@ class Formats(unittest.TestCase):
             codes = tensors["weight"].float()
         return dequantize(x_q=codes, scale=scale, args=scheme.weights, global_scale=tensors.get("weight_global_scale"), dtype=torch.float32)
 
+    def need_torchao(self):
+        if importlib.util.find_spec("torchao") is None:
+            self.skipTest("torchao is for the LibTorch that is the default")
+
     def torchao_codes(self, packed):
         import torch
         packed = packed.view(torch.uint8)
         return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
 
     def test_mx_equals_torchao_under_every_rule(self):
+        self.need_torchao()
         import torch
         from torchao.prototype.mx_formats.config import ScaleCalculationMode
         from torchao.prototype.mx_formats.mx_tensor import to_mx
@@ -415,6 +421,7 @@ class Formats(unittest.TestCase):
         self.assertTrue(torch.equal(self.decoded(tensors, scheme), expected))
 
     def test_nvfp4_equals_torchao_but_for_its_rounding(self):
+        self.need_torchao()
         import torch
         from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
         torch.manual_seed(5)
@@ -450,7 +457,8 @@ def import_compressed_tensors():
     if not os.path.isdir(packages):
         print(f"skipped: there is no {packages}; ./setup makes it where LibTorch has CUDA")
         sys.exit(SKIPPED)
-    sys.path[:0] = [packages, *torch]
+    torchao = [] if os.environ.get("Torch_DIR") else [os.path.join(CACHE, "python-torchao")]
+    sys.path[:0] = [packages, *torchao, *torch]
     try:
         import torch as _
     except (ImportError, OSError, ValueError) as error:

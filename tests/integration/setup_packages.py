@@ -13,5 +13,5 @@ def torch_folders():
     """The folders, one or none, from which Python imports the torch that CMake finds. One without CUDA's libraries cannot be imported."""
     if os.environ.get("Torch_DIR"):
         return [os.path.realpath(os.path.join(os.environ["Torch_DIR"], "../../../.."))]
-    version = re.search(r"set\(_ptqwatch_torch_version (\S+)\)", FIND_LIBTORCH.read_text())[1]
+    version = re.search(r"set\(_ptqwatch_default_torch (\S+)\)", FIND_LIBTORCH.read_text())[1]
     return sorted(glob.glob(os.path.join(CACHE, f"libtorch-{version}-*")), reverse=True)[:1]
