@@ -77,7 +77,10 @@ TEST(Thread, GivesClosuresAsMuchStackAsTheMainThreadHas) {
 TEST(Thread, DoesNotTakeOverFloatingPointTraps) {
   fenv_t before;
   fegetenv(&before);
-  feenableexcept(FE_INVALID | FE_DIVBYZERO);
+  if (feenableexcept(FE_INVALID | FE_DIVBYZERO) == -1 ||
+      fegetexcept() != (FE_INVALID | FE_DIVBYZERO)) {
+    GTEST_SKIP() << "this processor has no traps, as most of Arm's";
+  }
   const double ratio = OnThread([] {
     volatile double zero = 0;
     return zero / zero;
