@@ -5,7 +5,6 @@ QUANTIZE_CHECKPOINT GROUP [unittest arguments]
 GROUP is Program, which needs only Python, CompressedTensors or Formats. Exits with 77 ("skipped") if the PyTorch installed by ./setup cannot be
 imported: without CUDA on the machine, only its C++ libraries are complete."""
 
-import importlib.util
 import json
 import os
 import random
@@ -300,6 +299,9 @@ class CompressedTensors(unittest.TestCase):
         return unpack_from_int32(state["weight_zero_point"], bits, scale.shape, packed_dim=0)
 
 
+NEEDS_TORCHAO = unittest.skipIf(os.environ.get("Torch_DIR"), "torchao is for the LibTorch that is the default")
+
+
 class Formats(unittest.TestCase):
     """Codes, scales and decoded weights of the floating-point formats, beside compressed-tensors and torchao."""
 
@@ -357,17 +359,13 @@ class Formats(unittest.TestCase):
             codes = tensors["weight"].float()
         return dequantize(x_q=codes, scale=scale, args=scheme.weights, global_scale=tensors.get("weight_global_scale"), dtype=torch.float32)
 
-    def need_torchao(self):
-        if importlib.util.find_spec("torchao") is None:
-            self.skipTest("torchao is for the LibTorch that is the default")
-
     def torchao_codes(self, packed):
         import torch
         packed = packed.view(torch.uint8)
         return torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
 
+    @NEEDS_TORCHAO
     def test_mx_equals_torchao_under_every_rule(self):
-        self.need_torchao()
         import torch
         from torchao.prototype.mx_formats.config import ScaleCalculationMode
         from torchao.prototype.mx_formats.mx_tensor import to_mx
@@ -420,8 +418,8 @@ class Formats(unittest.TestCase):
         expected = (cast_to_fp4((blocks / effective).clamp(-6, 6)) * effective).reshape(30, 128)
         self.assertTrue(torch.equal(self.decoded(tensors, scheme), expected))
 
+    @NEEDS_TORCHAO
     def test_nvfp4_equals_torchao_but_for_its_rounding(self):
-        self.need_torchao()
         import torch
         from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
         torch.manual_seed(5)
