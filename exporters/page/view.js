@@ -112,7 +112,10 @@ class RunView {
     byId('state').className = `pill ${look(verdict.state)}`;
     setText(byId('state'), STATES[verdict.state] || words(verdict.state));
     const facts = [];
-    if (isNumber(verdict.onset_step)) facts.push(`since step ${integer(verdict.onset_step)}`);
+    if (isNumber(verdict.onset_step)) {
+      const {onset_low_step: low, onset_high_step: high} = verdict;
+      facts.push(`since step ${integer(verdict.onset_step)}${low < high ? ` (${integer(low)} to ${integer(high)})` : ''}`);
+    }
     if (isNumber(verdict.decay_onset_step)) facts.push(`the rate began to fall at step ${integer(verdict.decay_onset_step)}`);
     if (isNumber(verdict.loss_converged_step)) facts.push(`the loss stopped improving at step ${integer(verdict.loss_converged_step)}`);
     if (isNumber(verdict.sigmas)) facts.push(`evidence ${number(verdict.sigmas, 2)}σ, alarm threshold ${number(verdict.alarm_sigmas, 2)}σ`);

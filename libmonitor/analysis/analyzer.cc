@@ -91,6 +91,20 @@ struct Analyzer::Finding {
   std::string series;  ///< of the watched quantizer
 };
 
+// "3.3 sigma (curvature 4.1, quantization 2.0; alarm from 2.2)", the stronger first.
+std::string Analyzer::Reason(const Finding& finding) {
+  const Change& change = *finding.change;
+  std::string kinds = StrFormat("quantization %.1f", change.error_sigmas());
+  if (change.curvature) {
+    const std::string curvature = StrFormat("curvature %.1f", change.curvature_sigmas());
+    kinds = change.curvature_sigmas() > change.error_sigmas() ? StrCat(curvature, ", ", kinds)
+                                                              : StrCat(kinds, ", ", curvature);
+  }
+  const bool on = IsAlarm(finding.before);
+  return StrFormat("%.1f sigma (%s; %s %.1f)", change.sigmas, kinds,
+                   on ? "ends below" : "alarm from", (on ? kKeptShare : 1) * finding.needed);
+}
+
 double Analyzer::Needed(double decayed, size_t reference) const {
   const double share = std::min(decayed / kDecayBegun, 1.0);
   const double short_of = 1 - std::min(static_cast<double>(reference) / kSoundReference, 1.0);
@@ -192,13 +206,22 @@ void Analyzer::KeepState(size_t index) {
   history_.at(index).onset_step = history_.points()[index - 1].onset_step;
 }
 
+std::optional<int64_t> Analyzer::LossConvergedBefore(size_t added) const {
+  const std::vector<Point>& points = history_.points();
+  // A report that came late lies before the one that was judged last.
+  if (added + 1 < points.size()) return points.back().loss_converged_step;
+  return added == 0 ? std::nullopt : points[added - 1].loss_converged_step;
+}
+
 Verdict Analyzer::Add(const Report& report) {
   const size_t added = history_.Add(report);
   still_since_ = history_.StillSince();
   if (still_since_) history_.ForgetMeasuredSince(*still_since_);
   Verdict verdict;
   verdict.decay_onset_step = report.decay_onset_step;
-  verdict.loss_converged_step = LossConvergedStep(history_);
+  const std::optional<int64_t> converged_before = LossConvergedBefore(added);
+  verdict.loss_converged_step = LossConvergedStep(history_, converged_before);
+  history_.at(history_.points().size() - 1).loss_converged_step = verdict.loss_converged_step;
   const std::optional<size_t> watched = WatchedQuantizer(report.quantization);
   if (!watched) {
     verdict.summary = WhyNoQuantizer(report);
@@ -226,13 +249,16 @@ Verdict Analyzer::Add(const Report& report) {
   if (!finding.change) {
     verdict.state = VerdictState::kWarmingUp;
   } else {
-    finding.since = finding.decaying ? SinceOnset(*finding.change) : *finding.change;
+    finding.since = finding.decaying ? HigherLevel(*finding.change) : *finding.change;
     finding.severity = SeverityOf(history_, *finding.since, series);
     finding.outgrown =
         finding.severity && LossGain(history_, *finding.since) > finding.severity->nats;
     verdict.state = StateOf(finding);
   }
   Describe(finding, verdict);
+  if (converged_before && verdict.loss_converged_step != converged_before) {
+    verdict.summary += StrFormat("; the loss improves again after step %d", *converged_before);
+  }
   if (finding.change && finding.decaying) {
     std::vector<size_t> decay(history_.points().size() - finding.change->tested.front());
     std::iota(decay.begin(), decay.end(), finding.change->tested.front());
@@ -253,6 +279,25 @@ Verdict Analyzer::Add(const Report& report) {
   return verdict;
 }
 
+void Analyzer::SetOnset(const Finding& finding, Verdict& verdict) const {
+  const std::vector<Point>& points = history_.points();
+  if (!finding.decaying) {
+    verdict.onset_step = finding.onset_before.value_or(points[finding.since->tested.front()].step);
+    return;
+  }
+  const Onset onset = OnsetInDecay(history_, *finding.change);
+  verdict.onset_step = points[onset.first].step;
+  // The onset of an alarm moves to no later step. One from before the decay is another alarm's.
+  const double limit = history_.PlateauLimit(points.size());
+  const auto begun = std::find_if(finding.change->tested.begin(), finding.change->tested.end(),
+                                  [&](size_t i) { return points[i].decayed > limit; });
+  if (finding.onset_before >= points[*begun].step) {
+    verdict.onset_step = std::min(*verdict.onset_step, *finding.onset_before);
+  }
+  verdict.onset_low_step = std::min(points[onset.earliest].step, *verdict.onset_step);
+  verdict.onset_high_step = points[onset.latest].step;
+}
+
 void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
   const Point& newest = history_.points()[finding.newest];
   const auto found = newest.series.find(finding.series);
@@ -268,13 +313,9 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
   }
   verdict.sigmas = finding.change->sigmas;
   verdict.alarm_sigmas = finding.needed;
-  verdict.evidence = EvidenceOf(history_, *finding.since);
+  verdict.evidence = EvidenceOf(history_, *finding.change, *finding.since);
   const bool alarmed = IsAlarm(verdict.state) || verdict.state == VerdictState::kRecovering;
-  if (alarmed) {
-    verdict.onset_step = !finding.decaying && finding.onset_before
-                             ? *finding.onset_before
-                             : history_.points()[finding.since->tested.front()].step;
-  }
+  if (alarmed) SetOnset(finding, verdict);
   std::string beyond;
   if (finding.severity) {
     const Severity& severity = *finding.severity;
@@ -285,20 +326,19 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
       verdict.severity_ratio = severity.ratio;
       verdict.severity_low_ratio = severity.low_ratio;
       verdict.severity_high_ratio = severity.high_ratio;
-      beyond = StrFormat("%.2fx (%.2f to %.2f) its baseline", *severity.ratio, severity.low_ratio,
-                         severity.high_ratio);
+      beyond = StrFormat("%.2fx its baseline", *severity.ratio);
     } else {
-      beyond = StrFormat("%.3g nats (%.3g to %.3g) above a baseline of about zero", severity.nats,
-                         severity.low_nats, severity.high_nats);
+      beyond = StrFormat("%.3g above baseline", severity.nats);
     }
   }
   switch (verdict.state) {
     case VerdictState::kDecayDegradation:
-      verdict.summary += StrFormat(", %s since step %d of the decay", beyond, *verdict.onset_step);
+      verdict.summary +=
+          StrFormat(", %s, rising since step %d: %s", beyond, *verdict.onset_step, Reason(finding));
       break;
     case VerdictState::kSpike:
-      verdict.summary += StrFormat(", %s since step %d, and the learning rate has not fallen",
-                                   beyond, *verdict.onset_step);
+      verdict.summary += StrFormat(", %s since step %d without decay: %s", beyond,
+                                   *verdict.onset_step, Reason(finding));
       break;
     case VerdictState::kRecovering:
       verdict.summary += StrFormat(", %s, and coming down", beyond);
@@ -315,9 +355,7 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
             StrFormat(", %s; the learning rate is unknown, so its decay may be the reason", beyond);
         break;
       }
-      verdict.summary += StrFormat(
-          ", %s; quantization %+.1f sigma, curvature %+.1f sigma: too little for an alarm", beyond,
-          finding.change->error_sigmas(), finding.change->curvature_sigmas());
+      verdict.summary += StrFormat(", %s: %s, too little for an alarm", beyond, Reason(finding));
       break;
     default:
       verdict.summary += StrFormat(", as the plateau predicts (%.3g)",

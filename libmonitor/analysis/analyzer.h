@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "analysis/change.h"
 #include "analysis/history.h"
@@ -39,6 +40,10 @@ class Analyzer {
   void KeepState(size_t index);
   VerdictState StateOf(const Finding& finding) const;
   bool Drifts(const Finding& finding) const;
+  static std::string Reason(const Finding& finding);
+  void SetOnset(const Finding& finding, Verdict& verdict) const;
+  /// As the verdict before the report at `added` has it.
+  std::optional<int64_t> LossConvergedBefore(size_t added) const;
   void Describe(const Finding& finding, Verdict& verdict) const;
 
   VerdictOptions options_;

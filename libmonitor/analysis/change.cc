@@ -15,6 +15,8 @@ constexpr size_t kLongestJump = 8;
 // outweigh what is known about the slope of the baseline, which would then explain any rise.
 constexpr size_t kMostTested = 32;
 constexpr double kMostSigmas = 5;
+// A likelihood ratio of one parameter: half of the chi-squared distribution's quantile.
+constexpr double kInterval95 = 1.92;
 // Error and curvature scatter together slightly. The sum of two standard normals with this
 // correlation has the standard deviation sqrt(2 + 2 rho).
 constexpr double kCorrelation = 0.3;
@@ -112,7 +114,7 @@ Change JumpSince(const History& history, std::vector<size_t> reference,
   return change;
 }
 
-Change SinceOnset(const Change& change) {
+Change HigherLevel(const Change& change) {
   const std::vector<double> level(change.tested.size(), 1.0);
   const Contributions errors = ContributionsTo(change.errors, change, level);
   const Contributions curvatures = ContributionsTo(change.curvatures, change, level);
@@ -134,6 +136,34 @@ Change SinceOnset(const Change& change) {
                      since.tested.begin() + static_cast<std::ptrdiff_t>(best));
   since.confirmed_sigmas = 0;
   return since;
+}
+
+Onset OnsetInDecay(const History& history, const Change& change) {
+  const std::vector<Point>& points = history.points();
+  std::vector<double> likelihoods;  // of a rise that begins with the i-th tested snapshot
+  double lost = points[change.reference.back()].decayed;
+  for (const size_t first : change.tested) {
+    std::vector<double> course;
+    for (const size_t i : change.tested) {
+      course.push_back(i < first ? 0 : std::max(points[i].decayed - lost, 0.0));
+    }
+    double likelihood = 0;
+    for (const auto* composite : {&change.errors, &change.curvatures}) {
+      if (points[first].decayed <= lost) break;  // it lost nothing: no ramp begins there
+      const auto ramp = Estimate(*composite, Total(ContributionsTo(*composite, change, course)));
+      if (ramp && ramp->sigmas > 0) likelihood += ramp->sigmas * ramp->sigmas / 2;
+    }
+    likelihoods.push_back(likelihood);
+    lost = points[first].decayed;
+  }
+  const auto best = std::max_element(likelihoods.begin(), likelihoods.end());
+  const auto likely = [&](double likelihood) { return likelihood >= *best - kInterval95; };
+  const auto earliest = std::find_if(likelihoods.begin(), best, likely);
+  const auto latest = std::find_if(likelihoods.rbegin(), likelihoods.rend(), likely).base() - 1;
+  const auto at = [&](auto place) {
+    return change.tested[static_cast<size_t>(place - likelihoods.begin())];
+  };
+  return {.first = at(best), .earliest = at(earliest), .latest = at(latest)};
 }
 
 std::optional<Change> Jump(const History& history) {

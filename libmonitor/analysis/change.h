@@ -23,7 +23,7 @@ struct Change {
   std::optional<Baseline::Change> curvature;
   double sigmas = 0;  ///< error and curvature together
   /// Evidence of the error without the snapshot that contributes most; 0 if there is only one, and
-  /// of SinceOnset.
+  /// of HigherLevel.
   double confirmed_sigmas = 0;
 
   double error_sigmas() const { return error ? error->sigmas : 0; }
@@ -39,9 +39,20 @@ std::optional<Change> ChangeInDecay(const History& history);
 /// evidence. nullopt as above.
 std::optional<Change> Jump(const History& history);
 
-/// The start of the rise: a jump at one of the tested snapshots of `change`, the one since which a
-/// higher level has the most evidence.
-Change SinceOnset(const Change& change);
+/// The higher level that `change` has led to: a jump at one of its tested snapshots, the one since
+/// which a higher level has the most evidence.
+Change HigherLevel(const Change& change);
+
+/// Snapshots, by index.
+struct Onset {
+  size_t first = 0;                 ///< of the rise
+  size_t earliest = 0, latest = 0;  ///< 95 % interval of `first`
+};
+
+/// Where the rise of a ChangeInDecay begins: of the ramps in proportion to the share of the
+/// learning rate lost since one of its snapshots, the most likely (a hinge), with the interval of
+/// the profile likelihood.
+Onset OnsetInDecay(const History& history, const Change& change);
 
 /// A jump shared by all tested snapshots, relative to a given plateau.
 Change JumpSince(const History& history, std::vector<size_t> reference, std::vector<size_t> tested);

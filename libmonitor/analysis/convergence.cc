@@ -50,6 +50,23 @@ double Scatter(absl::Span<const Loss> losses) {
   return std::max(kRounding, kScatterOfDifference * MedianOf(std::move(differences)));
 }
 
+// Share by which the loss falls a doubling of the steps: one-sided 95 % bounds.
+struct Improvement {
+  double low = 0, high = 0;
+};
+
+std::optional<Improvement> ImprovementOf(absl::Span<const Loss> losses, double scatter) {
+  if (losses.size() < kLeastSnapshots) return std::nullopt;
+  std::vector<SeriesPoint> points;
+  for (const Loss& loss : losses) points.push_back(loss.point);
+  const auto line = Baseline::Fit(
+      points, {.slope = 0, .slope_sigma = 1, .scatter = scatter, .scatter_weight = 6});
+  if (!line) return std::nullopt;
+  const double margin = kOneSided95 * line->slope_stderr();
+  return Improvement{std::numbers::ln2 * (-line->slope() - margin),
+                     std::numbers::ln2 * (-line->slope() + margin)};
+}
+
 std::optional<int64_t> Converged(absl::Span<const Loss> losses) {
   if (losses.size() < kLeastSnapshots) return std::nullopt;
   double level = RunningMedian(losses, 0, 5);
@@ -58,20 +75,24 @@ std::optional<int64_t> Converged(absl::Span<const Loss> losses) {
   size_t first = 0;
   while (RunningMedian(losses, first, 3) > level + kTolerance * scatter) ++first;
   const absl::Span<const Loss> since = losses.subspan(first);
-  if (since.size() < kLeastSnapshots) return std::nullopt;
-  std::vector<SeriesPoint> points;
-  for (const Loss& loss : since) points.push_back(loss.point);
-  const auto line = Baseline::Fit(
-      points, {.slope = 0, .slope_sigma = 1, .scatter = scatter, .scatter_weight = 6});
-  if (!line) return std::nullopt;
-  const double improvement = -line->slope() + kOneSided95 * line->slope_stderr();
-  if (std::numbers::ln2 * improvement >= kLeastImprovement) return std::nullopt;
+  const std::optional<Improvement> improvement = ImprovementOf(since, scatter);
+  if (!improvement || improvement->high >= kLeastImprovement) return std::nullopt;
   return since.front().step;
+}
+
+// Whether the losses since `step` improve, with 95 % confidence.
+bool ImprovesSince(int64_t step, absl::Span<const Loss> losses) {
+  const auto first = std::find_if(losses.begin(), losses.end(),
+                                  [&](const Loss& loss) { return loss.step >= step; });
+  const absl::Span<const Loss> since = losses.subspan(static_cast<size_t>(first - losses.begin()));
+  if (since.size() < kLeastSnapshots) return false;
+  const std::optional<Improvement> improvement = ImprovementOf(since, Scatter(losses));
+  return improvement && improvement->low >= kLeastImprovement;
 }
 
 }  // namespace
 
-std::optional<int64_t> LossConvergedStep(const History& history) {
+std::optional<int64_t> LossConvergedStep(const History& history, std::optional<int64_t> known) {
   const std::vector<Point>& points = history.points();
   const double limit = history.PlateauLimit(points.size());
   std::vector<Loss> losses;
@@ -81,8 +102,10 @@ std::optional<int64_t> LossConvergedStep(const History& history) {
     if (!before_fall && point.decayed > limit) before_fall = losses.size();
     losses.push_back({point.step, {point.log_step, std::log(*point.loss_nats)}});
   }
+  const auto plateau = absl::MakeConstSpan(losses).first(before_fall.value_or(losses.size()));
+  if (known && !ImprovesSince(*known, plateau)) return known;
   std::optional<int64_t> step = Converged(losses);
-  if (!step && before_fall) step = Converged(absl::MakeSpan(losses).first(*before_fall));
+  if (!step && before_fall) step = Converged(plateau);
   return step;
 }
 

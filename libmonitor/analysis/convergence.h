@@ -19,7 +19,11 @@ namespace ptqwatch::internal {
 /// If the loss still improves and the learning rate falls, only the snapshots before its fall are
 /// looked at: a decay makes a loss that has stopped improve again. nullopt if the loss improves, or
 /// if the scatter hides whether it does. Losses that are not positive are left out.
-std::optional<int64_t> LossConvergedStep(const History& history);
+///
+/// A step that is `known` from fewer snapshots is returned unless, with 95 % confidence, the loss
+/// has since improved by more than that while the rate was high.
+std::optional<int64_t> LossConvergedStep(const History& history,
+                                         std::optional<int64_t> known = std::nullopt);
 
 }  // namespace ptqwatch::internal
 

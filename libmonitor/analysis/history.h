@@ -37,6 +37,7 @@ struct Point {
   // Conclusions at this snapshot.
   VerdictState state = VerdictState::kUnknown;
   std::optional<int64_t> onset_step;  ///< of the current alarm or recovery
+  std::optional<int64_t> loss_converged_step;
 };
 
 /// The snapshots of a series, by ascending step. Beyond 1,024, every second snapshot of the older

@@ -81,25 +81,26 @@ double LossGain(const History& history, const Change& change) {
   return before && since ? *before - *since : 0;
 }
 
-std::vector<Evidence> EvidenceOf(const History& history, const Change& change) {
+std::vector<Evidence> EvidenceOf(const History& history, const Change& change,
+                                 const Change& since) {
   std::vector<Evidence> evidence;
-  const auto add_kind = [&](const char* name, const std::optional<Baseline::Change>& estimate) {
-    if (!estimate) return;
+  const auto add_kind = [&](const char* name, auto kind) {
+    if (!(since.*kind)) return;
     Evidence& together = evidence.emplace_back();
     together.series = name;
-    together.ratio = std::exp(estimate->size);
-    together.sigmas = estimate->sigmas;
+    together.ratio = std::exp((since.*kind)->size);
+    if (change.*kind) together.sigmas = (change.*kind)->sigmas;
   };
-  add_kind("quantization", change.error);
-  add_kind("curvature", change.curvature);
+  add_kind("quantization", &Change::error);
+  add_kind("curvature", &Change::curvature);
   const auto displacement =
-      Composite::Fit(history.points(), change.reference, SeriesKind::kDisplacement);
-  const std::vector<double> level(change.tested.size(), 1.0);
-  const Point& newest = history.points()[change.tested.back()];
+      Composite::Fit(history.points(), since.reference, SeriesKind::kDisplacement);
+  const std::vector<double> level(since.tested.size(), 1.0);
+  const Point& newest = history.points()[since.tested.back()];
   const auto add = [&](const std::optional<Composite>& composite, SeriesKind kind) {
     if (!composite) return;
     for (const auto& [name, baseline] : composite->series()) {
-      const auto estimate = composite->EstimateSeries(name, change.tested, level);
+      const auto estimate = composite->EstimateSeries(name, since.tested, level);
       if (!estimate) continue;
       Evidence& one = evidence.emplace_back();
       one.series = name;
@@ -113,8 +114,8 @@ std::vector<Evidence> EvidenceOf(const History& history, const Change& change) {
       one.sigmas = estimate->sigmas;
     }
   };
-  add(change.errors, SeriesKind::kError);
-  add(change.curvatures, SeriesKind::kCurvature);
+  add(since.errors, SeriesKind::kError);
+  add(since.curvatures, SeriesKind::kCurvature);
   add(displacement, SeriesKind::kDisplacement);
   return evidence;
 }

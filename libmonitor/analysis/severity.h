@@ -31,8 +31,9 @@ std::optional<Severity> SeverityOf(const History& history, const Change& change,
 /// snapshots before them, in nats; 0 unless both are known.
 double LossGain(const History& history, const Change& change);
 
-/// The series behind a change, preceded by the combined errors and the combined curvatures.
-std::vector<Evidence> EvidenceOf(const History& history, const Change& change);
+/// The series behind the higher level `since`, preceded by the combined errors and curvatures with
+/// the sigmas of the `change` that was tested for.
+std::vector<Evidence> EvidenceOf(const History& history, const Change& change, const Change& since);
 
 }  // namespace ptqwatch::internal
 

@@ -361,6 +361,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("summary", record.summary);
   visit("decay_onset_step", record.decay_onset_step);
   visit("loss_converged_step", record.loss_converged_step);
+  visit("onset_low_step", record.onset_low_step);
+  visit("onset_high_step", record.onset_high_step);
 }
 
 template <Of<ParameterDigest> Record, typename Visitor>

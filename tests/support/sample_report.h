@@ -250,6 +250,8 @@ inline Verdict SampleVerdict() {
   verdict.summary = "3-bit GPTQ costs 0.208 nats";
   verdict.decay_onset_step = 12801;
   verdict.loss_converged_step = 9600;
+  verdict.onset_low_step = 13200;
+  verdict.onset_high_step = 14400;
   return verdict;
 }
 

@@ -194,6 +194,10 @@ std::string VerdictBlock(const Verdict& verdict, TextStyle style) {
   if (verdict.decay_onset_step) {
     onsets.push_back(StrCat("the rate began to fall at step ", *verdict.decay_onset_step));
   }
+  if (verdict.onset_low_step && verdict.onset_high_step) {
+    onsets.push_back(StrCat("the rise began between steps ", *verdict.onset_low_step, " and ",
+                            *verdict.onset_high_step));
+  }
   if (verdict.loss_converged_step) {
     onsets.push_back(StrCat("the loss stopped improving at step ", *verdict.loss_converged_step));
   }

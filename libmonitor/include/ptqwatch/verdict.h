@@ -102,7 +102,8 @@ struct Advice {
 /// journal replays to the same verdicts.
 struct Verdict {
   VerdictState state = VerdictState::kUnknown;
-  /// First snapshot of the rise or drift that `state` names.
+  /// First snapshot of the rise that `state` names. Over an alarm it may move to an earlier step,
+  /// not to a later one.
   std::optional<int64_t> onset_step;
   /// The watched quantizer: GPTQ with the fewest bits from 3 up, if the run has one.
   std::optional<QuantizationMethod> method;
@@ -133,6 +134,9 @@ struct Verdict {
   /// doubling of the steps (docs/verdicts.md), over all snapshots or those before the rate began to
   /// fall. Quantization error may rise from here rather than from the decay (arXiv 2604.15167).
   std::optional<int64_t> loss_converged_step = {};
+  /// 95 % interval of `onset_step` in a decay.
+  std::optional<int64_t> onset_low_step = {};
+  std::optional<int64_t> onset_high_step = {};
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "analysis_fixture.h"
+#include "base/strings.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ptqwatch::internal {
 namespace analyzer_test {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -67,20 +69,99 @@ TEST(Analyzer, FindsTheRiseOfADecay) {
   EXPECT_EQ(verdicts[3].state, VerdictState::kDecayDegradation);
   const Verdict& last = verdicts.back();
   EXPECT_EQ(last.state, VerdictState::kDecayDegradation);
-  EXPECT_GE(*last.onset_step, 13200);
-  EXPECT_LE(*last.onset_step, 14800);
+  EXPECT_EQ(last.onset_step, 13200) << "the first snapshot of the decay";
+  EXPECT_EQ(last.onset_low_step, 13200);
+  EXPECT_GE(*last.onset_high_step, 13200);
+  EXPECT_LE(*last.onset_high_step, 14400);
   EXPECT_GT(*last.sigmas, *last.alarm_sigmas);
   EXPECT_LT(*last.severity_low_ratio, *last.severity_ratio);
   EXPECT_GT(*last.severity_high_ratio, *last.severity_ratio);
   EXPECT_GT(*last.severity_low_ratio, 1.2);
   EXPECT_GT(*last.severity_low_nats, 0.02);
-  EXPECT_THAT(last.summary, HasSubstr("of the decay"));
+  EXPECT_THAT(last.summary, HasSubstr("its baseline, rising since step 13200: "));
+  EXPECT_THAT(last.summary, EndsWith(StrFormat(
+                                "%.1f sigma (quantization %.1f, curvature %.1f; ends below 1.3)",
+                                *last.sigmas, *last.evidence[0].sigmas, *last.evidence[1].sigmas)));
   ASSERT_GE(last.evidence.size(), 4U);
   EXPECT_EQ(last.evidence[0].series, "quantization");
   EXPECT_EQ(last.evidence[1].series, "curvature");
   EXPECT_EQ(last.evidence[2].series, "loss_delta_gptq3");
   EXPECT_NEAR(*last.evidence[2].value, 0.099 * 2.1, 1e-9);
   EXPECT_NEAR(*last.evidence[2].expected, 0.1, 0.01);
+}
+
+// Four quantizers and a trace whose logarithms rise from a third of a decay on.
+TEST(Analyzer, FindsTheOnsetOfARampWithinItsInterval) {
+  constexpr int kRuns = 60, kPlateau = 20, kDecay = 15, kFirst = 6;
+  int covered = 0, near = 0, later = 0, alarms = 0;
+  for (uint64_t seed = 1; seed <= kRuns; ++seed) {
+    Stream stream{.random = std::mt19937_64(seed)};
+    Analyzer analyzer;
+    for (int i = 1; i <= kPlateau; ++i) analyzer.Add(stream.Next(i));
+    Verdict last;
+    for (int i = 1; i <= kDecay; ++i) {
+      const double lost = static_cast<double>(i) / kDecay;
+      const double ramp = std::max(0.0, lost - (kFirst - 1.0) / kDecay);
+      const Verdict verdict =
+          analyzer.Add(stream.Next(kPlateau + i, std::exp(1.5 * ramp), kRate * (1 - lost)));
+      if (last.onset_step && verdict.onset_step) later += *verdict.onset_step > *last.onset_step;
+      last = verdict;
+    }
+    if (last.state != VerdictState::kDecayDegradation) continue;
+    ++alarms;
+    const int64_t truth = 1000 * (kPlateau + kFirst);
+    covered += *last.onset_low_step <= truth && truth <= *last.onset_high_step;
+    near += std::abs(*last.onset_step - truth) <= 3000;
+  }
+  EXPECT_EQ(alarms, kRuns);
+  EXPECT_EQ(later, 0);
+  RecordProperty("covered", covered);
+  RecordProperty("near", near);
+  EXPECT_GE(covered, 0.9 * kRuns);
+  EXPECT_GE(near, 0.8 * kRuns);
+}
+
+TEST(Analyzer, ADecayAfterASpikeHasAnOnsetOfItsOwn) {
+  Analyzer analyzer;
+  FeedStable(analyzer);
+  analyzer.Add(At(13600, 0.2));
+  EXPECT_EQ(analyzer.Add(At(14400, 0.2)).onset_step, 13600);
+  Verdict verdict;
+  for (int i = 1; i <= 8; ++i) {
+    verdict = analyzer.Add(At(14400 + 400 * i, 0.2 * (1 + 0.1 * i), kRate * (1 - i / 8.0)));
+  }
+  EXPECT_EQ(verdict.state, VerdictState::kDecayDegradation);
+  EXPECT_GT(*verdict.onset_step, 14400);
+}
+
+TEST(Analyzer, KeepsTheStepAtWhichTheLossConvergedUntilItImproves) {
+  // Stands from step 20000 to 60000, and then falls again.
+  const auto loss = [](int64_t step) {
+    const double place = static_cast<double>(step) / 1000;
+    const double stands = std::pow(std::min(place, 20.0), -0.1);
+    return 4 * stands * std::pow(std::max(place, 60.0) / 60, -0.5);
+  };
+  Analyzer analyzer;
+  std::optional<int64_t> first;
+  int withdrawn = 0;
+  std::mt19937_64 random(3);
+  std::normal_distribution<double> normal;
+  for (int64_t step = 1000; step <= 160000; step += 1000) {
+    Report report = At(step, 0.1);
+    report.probe_loss_nats = loss(step) * std::exp(0.005 * normal(random));
+    const Verdict verdict = analyzer.Add(report);
+    if (!first) first = verdict.loss_converged_step;
+    if (step < 62000) {
+      EXPECT_EQ(verdict.loss_converged_step, first) << step;
+    }
+    if (!first) continue;
+    if (verdict.summary.find(StrFormat("; the loss improves again after step %d", *first)) !=
+        std::string::npos)
+      ++withdrawn;
+  }
+  ASSERT_TRUE(first);
+  EXPECT_NEAR(static_cast<double>(*first), 20000, 4000);
+  EXPECT_EQ(withdrawn, 1);
 }
 
 TEST(Analyzer, SaysFromWhereOnTheLossOfTheWatchedQuantizerIsNoQuadratic) {
@@ -181,7 +262,8 @@ TEST(Analyzer, GivesNoRatioToABaselineOfZero) {
   EXPECT_EQ(verdict.state, VerdictState::kSpike);
   EXPECT_EQ(verdict.severity_ratio, std::nullopt);
   EXPECT_NEAR(*verdict.severity_nats, 0.05, 0.005);
-  EXPECT_THAT(verdict.summary, HasSubstr("above a baseline of about zero"));
+  EXPECT_THAT(verdict.summary,
+              HasSubstr("costs 0.05 nats at step 17600, 0.0499 above baseline since step 16800"));
   EXPECT_THAT(verdict.summary, Not(HasSubstr("inf")));
 }
 

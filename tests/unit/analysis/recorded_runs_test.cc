@@ -2,6 +2,7 @@
 // rate, and a cosine; and of a study of learning-rate decay. tests/data/verdicts/record makes the
 // recordings.
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -111,6 +112,31 @@ TEST(RecordedRuns, ACosineEndsDegraded) {
     EXPECT_GE(course.first_in_decay.value_or(kSteps), kSteps / 2) << name;
   }
   EXPECT_GE(10 * found, 8 * Recorded("cosine").size());
+}
+
+TEST(RecordedRuns, AnOnsetIsNotAfterItsAlarmAndMovesToNoLaterStep) {
+  int alarms = 0;
+  for (const std::string kind : {"decay", "constant", "cosine", "study"}) {
+    for (const auto& [name, run] : Recorded(kind)) {
+      SCOPED_TRACE(name);
+      Analyzer analyzer;
+      std::optional<int64_t> before;
+      for (const Report& report : run) {
+        const Verdict verdict = analyzer.Add(report);
+        EXPECT_LE(verdict.onset_step.value_or(0), before.value_or(report.step));
+        if (verdict.onset_low_step) {
+          EXPECT_LE(*verdict.onset_low_step, *verdict.onset_step);
+          EXPECT_LE(*verdict.onset_step, *verdict.onset_high_step);
+        }
+        before = verdict.onset_step;
+        if (!IsAlarm(verdict.state)) continue;
+        ++alarms;
+        const auto words = 1 + std::count(verdict.summary.begin(), verdict.summary.end(), ' ');
+        EXPECT_LE(words, 25) << verdict.summary;
+      }
+    }
+  }
+  EXPECT_GT(alarms, 100);
 }
 
 struct SparseRuns {

@@ -23,6 +23,7 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "of stability 0.83 (adamw), of quantized_weights\n"
       "verdict    decay_degradation since step 14400: 3-bit GPTQ costs 0.208 nats\n"
       "onsets     the rate began to fall at step 12801\n"
+      "           the rise began between steps 13200 and 14400\n"
       "           the loss stopped improving at step 9600\n"
       "severity   +0.109 nats (0.0800 to 0.140), 2.10 times the baseline (1.80 to 2.40)\n"
       "evidence   9.50 sigmas together; an alarm needs 3.50\n"
