@@ -66,7 +66,7 @@ absl::Status AppendTensor(const TensorSource& tensor, int64_t bytes, std::vector
 
 absl::StatusOr<internal::AtomicFile> Stage(const std::string& path,
                                            const std::vector<TensorSource>& tensors,
-                                           const TensorMetadata& metadata) {
+                                           const TensorMetadata& metadata, mode_t mode) {
   internal::SafetensorsHeader header;
   header.metadata = metadata;
   for (const auto& [key, value] : metadata) {
@@ -82,7 +82,7 @@ absl::StatusOr<internal::AtomicFile> Stage(const std::string& path,
                                              internal::kMaxHeaderBytes));
   }
 
-  PTQWATCH_ASSIGN_OR_RETURN(internal::AtomicFile file, internal::AtomicFile::Create(path));
+  PTQWATCH_ASSIGN_OR_RETURN(internal::AtomicFile file, internal::AtomicFile::Create(path, mode));
   char length[8];
   const uint64_t size = text.size();
   std::memcpy(length, &size, sizeof(length));
@@ -139,8 +139,8 @@ namespace internal {
 
 absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
                                             const std::vector<TensorSource>& tensors,
-                                            const TensorMetadata& metadata) {
-  absl::StatusOr<AtomicFile> file = Guard([&] { return Stage(path, tensors, metadata); });
+                                            const TensorMetadata& metadata, mode_t mode) {
+  absl::StatusOr<AtomicFile> file = Guard([&] { return Stage(path, tensors, metadata, mode); });
   if (file.ok() || Message(file.status()).find(path) != std::string_view::npos) return file;
   return absl::Status(file.status().code(), StrCat(Quoted(path), ": ", file.status()));
 }

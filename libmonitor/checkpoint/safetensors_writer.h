@@ -11,10 +11,11 @@
 
 namespace ptqwatch::internal {
 
-/// WriteSafetensors without its last step, AtomicFile::Commit, which renames the file.
+/// WriteSafetensors without its last step, AtomicFile::Commit, which renames the file. `mode` is
+/// cut by the umask.
 absl::StatusOr<AtomicFile> StageSafetensors(const std::string& path,
                                             const std::vector<TensorSource>& tensors,
-                                            const TensorMetadata& metadata);
+                                            const TensorMetadata& metadata, mode_t mode = 0666);
 
 }  // namespace ptqwatch::internal
 

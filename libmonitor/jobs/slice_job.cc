@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 namespace {
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
-  PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, 0600));
   PTQWATCH_RETURN_IF_ERROR(file.Append(text));
   return file.Commit();
 }

@@ -8,9 +8,11 @@
 
 #include "ATen/ops/empty.h"
 #include "absl/strings/numbers.h"
+#include "base/atomic_file.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "checkpoint/safetensors_writer.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -63,12 +65,15 @@ absl::Status ProbeStateFile::Write(const std::string& run_dir, const std::string
           StrCat("'", PathIn(run_dir), "' is not written: ", bytes >> 20, " MiB are needed, and ",
                  (disk.f_bavail * disk.f_frsize) >> 20, " MiB of the disk are free"));
     }
-    return WriteSafetensors(PathIn(run_dir), sources,
-                            {{"format", kFormat},
-                             {"version", std::to_string(kVersion)},
-                             {"run_id", run_id},
-                             {"fingerprint", fingerprint},
-                             {"sequence", std::to_string(state.sequence)}});
+    PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file,
+                              StageSafetensors(PathIn(run_dir), sources,
+                                               {{"format", kFormat},
+                                                {"version", std::to_string(kVersion)},
+                                                {"run_id", run_id},
+                                                {"fingerprint", fingerprint},
+                                                {"sequence", std::to_string(state.sequence)}},
+                                               0600));
+    return file.Commit();
   });
 }
 

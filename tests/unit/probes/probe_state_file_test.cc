@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/equal.h"
@@ -51,6 +53,11 @@ TEST_F(ProbeStateFileTest, ReadsWhatWasWritten) {
     EXPECT_TRUE(at::equal(read->vector(name).elements, vector.elements)) << name;
   }
   EXPECT_FALSE(read->vector("bottom.0").defined());
+}
+
+TEST_F(ProbeStateFileTest, IsForItsOwnerAloneAsTheJournalIs) {
+  ASSERT_TRUE(Write().ok());
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600));
 }
 
 TEST_F(ProbeStateFileTest, KeepsDoubles) {
