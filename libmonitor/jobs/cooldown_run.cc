@@ -87,16 +87,17 @@ absl::StatusOr<std::unique_ptr<CooldownRun>> CooldownRun::Begin(const Parts& par
                                                                 int64_t decay_steps,
                                                                 const ExecutionContext& context) {
   at::NoGradGuard no_grad;
-  if (!(place.learning_rate > 0 && std::isfinite(place.learning_rate))) {
-    return absl::FailedPreconditionError(StrCat("the learning rate of step ", place.step, " is ",
-                                                place.learning_rate,
-                                                ", so there is nothing to decay"));
+  if (!place.learning_rate || !(*place.learning_rate > 0) || !std::isfinite(*place.learning_rate)) {
+    return absl::FailedPreconditionError(
+        StrCat("the learning rate of step ", place.step, " is ",
+               place.learning_rate ? StrCat(*place.learning_rate) : "unknown",
+               ", so there is nothing to decay"));
   }
   std::unique_ptr<CooldownRun> run(new CooldownRun(parts, place, context));
   run->decays_ = PlanDecays(parts.options, decay_steps);
   for (const DecayPlan& decay : run->decays_) run->steps_all_ += decay.settle_steps + decay.steps;
   run->result_.step = place.step;
-  run->result_.learning_rate = place.learning_rate;
+  run->result_.learning_rate = *place.learning_rate;
   run->result_.shape = parts.options.shape;
   run->result_.decay_steps = decay_steps;
   PTQWATCH_RETURN_IF_ERROR(run->TakeMemory());
@@ -174,7 +175,7 @@ absl::Status CooldownRun::TrainOneStep(const ExecutionContext& context) {
   step.index = index_;
   step.steps = decay().settle_steps + decay().steps;
   step.learning_rate =
-      SimulatedRate(parts_.options, decay(), place_.learning_rate, index_ - decay().settle_steps);
+      SimulatedRate(parts_.options, decay(), *place_.learning_rate, index_ - decay().settle_steps);
   const uint64_t first = context.seeds.Seed(StrCat("cooldown.", place_.step), at_);
   step.batch = static_cast<int64_t>(first >> 2) + index_;
   const StepDraws draws(step.batch);

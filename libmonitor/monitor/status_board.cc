@@ -39,7 +39,7 @@ void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double now) noexce
         (now - recent_from_.seconds) / static_cast<double>(before - recent_from_.steps), kRelaxed);
   }
   last_step_seconds_.store(now, kRelaxed);
-  learning_rate_.store(info.learning_rate, kRelaxed);
+  learning_rate_.store(info.learning_rate.value_or(std::nan("")), kRelaxed);
   tokens_.store(info.tokens.value_or(kNoTokens), kRelaxed);
   if (info.loss) loss_.store(*info.loss, kRelaxed);
   has_loss_.store(info.loss.has_value(), std::memory_order_release);
@@ -143,7 +143,8 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   const bool stepped = stepped_.load(std::memory_order_acquire);
   if (stepped) {
     status.step = step_.load(kRelaxed);
-    status.learning_rate = learning_rate_.load(kRelaxed);
+    const double rate = learning_rate_.load(kRelaxed);
+    if (!std::isnan(rate)) status.learning_rate = rate;
     status.last_step_unix_seconds = unix_seconds - (now - last_step_seconds_.load(kRelaxed));
   }
   status.steps_total = steps_total_.load(kRelaxed);

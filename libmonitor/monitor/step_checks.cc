@@ -30,9 +30,10 @@ bool StepChecks::Note(Mistake mistake, const StepInfo& info) noexcept {
 bool StepChecks::OnStep(const StepInfo& info) noexcept {
   bool found = false;
   ++calls_;
-  if (info.learning_rate > 0 && std::isfinite(info.learning_rate)) {
+  const double rate = info.learning_rate.value_or(0);
+  if (rate > 0 && std::isfinite(rate)) {
     any_rate_ = true;
-  } else if (info.learning_rate != 0) {
+  } else if (rate != 0) {
     found = Note(kBadRate, info);
   } else if (!any_rate_ && calls_ >= kCallsWithoutRate) {
     found = Note(kNoRate, info);
@@ -55,12 +56,13 @@ std::string StepChecks::Text(Mistake mistake, const Finding& finding) {
   constexpr std::string_view kPassTheRate = "pass the rate that the optimizer uses for the step";
   switch (mistake) {
     case kNoRate:
-      return StrCat("StepInfo.learning_rate = 0 at all of the first ", finding.calls,
+      return StrCat("StepInfo.learning_rate ", finding.learning_rate ? "= 0" : "is missing",
+                    " at all of the first ", finding.calls,
                     " steps: without it no phase is known, and no verdict can show the effect "
                     "of a decay; ",
                     kPassTheRate);
     case kBadRate:
-      return StrCat("StepInfo.learning_rate = ", finding.learning_rate, " at step ", finding.step,
+      return StrCat("StepInfo.learning_rate = ", *finding.learning_rate, " at step ", finding.step,
                     " is not a valid learning rate, which phases and verdicts need; ",
                     kPassTheRate);
     case kStepsStand:

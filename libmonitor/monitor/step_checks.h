@@ -35,7 +35,7 @@ class StepChecks {
     std::atomic<State> state{State::kNone};
     int64_t step = 0;
     int64_t before = 0;
-    double learning_rate = 0;
+    std::optional<double> learning_rate;
     int64_t calls = 0;
   };
   bool Note(Mistake mistake, const StepInfo& info) noexcept;

@@ -29,7 +29,7 @@ struct SnapshotPlace {
   bool regular = true;  ///< IsRegular
   /// The plan to measure it with; nullopt: all data of the subject.
   std::optional<Plan> plan = {};
-  double learning_rate = 0;
+  std::optional<double> learning_rate = {};
   LrPhase lr_phase = LrPhase::kUnknown;
 };
 

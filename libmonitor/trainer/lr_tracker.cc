@@ -21,6 +21,7 @@ constexpr int64_t kNewPlateauSteps = 100;
 }  // namespace
 
 void LrTracker::AddPoint(int64_t step, double learning_rate) noexcept {
+  if (!any_rate_) return;
   int slot = state_.num_points;
   if (slot == LrState::kMaxPoints) {
     slot = LrState::kMaxPoints - 1;
@@ -39,9 +40,14 @@ void LrTracker::Restart(int64_t step, double learning_rate) noexcept {
   AddPoint(step, learning_rate);
 }
 
-void LrTracker::Step(int64_t step, double learning_rate,
+void LrTracker::Step(int64_t step, std::optional<double> known,
                      std::optional<LrPhase> override_phase) noexcept {
-  if (!std::isfinite(learning_rate)) learning_rate = last_rate_;
+  if (known && !std::isfinite(*known)) known.reset();
+  if (known && !any_rate_) {
+    any_rate_ = true;
+    started_ = false;  // the schedule begins here
+  }
+  const double learning_rate = known.value_or(last_rate_);
   largest_rate_ = std::max(largest_rate_, learning_rate);
   if (!started_) {
     started_ = true;
@@ -78,6 +84,7 @@ void LrTracker::Step(int64_t step, double learning_rate,
     last_step_ = step;
     last_rate_ = learning_rate;
   }
+  if (!any_rate_) state_.phase = LrPhase::kUnknown;
   if (override_phase) {
     state_.phase = *override_phase;
     if (*override_phase == LrPhase::kDecay && !state_.decay_onset_step) {

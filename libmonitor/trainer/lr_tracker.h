@@ -17,7 +17,10 @@ namespace ptqwatch::internal {
 /// oldest stay.
 class LrTracker {
  public:
-  void Step(int64_t step, double learning_rate, std::optional<LrPhase> override_phase) noexcept;
+  /// Without a rate, or with one that is not finite, the last one holds; before the first, the
+  /// phase is unknown.
+  void Step(int64_t step, std::optional<double> learning_rate,
+            std::optional<LrPhase> override_phase) noexcept;
   LrPhase phase() const { return state_.phase; }
   const LrState& state() const { return state_; }
   /// Restores details that the corners and report steps of an earlier attempt are too coarse to
@@ -33,6 +36,7 @@ class LrTracker {
 
   LrState state_;
   bool started_ = false;
+  bool any_rate_ = false;
   int64_t first_step_ = 0;
   int64_t last_step_ = 0;
   double last_rate_ = 0;

@@ -61,10 +61,7 @@ absl::StatusOr<std::unique_ptr<TrajectoryRun>> TrajectoryRun::Open(
 TrajectoryRun::TrajectoryRun(RunInfo run, std::shared_ptr<RunLock> lock, Clock* clock)
     : clock_(clock),
       publisher_(std::make_unique<Publisher>(std::move(run), &board_, clock,
-                                             EndpointOf(std::move(lock)),
-                                             [this](MonitorStatus& status) {
-                                               if (!rate_known_) status.learning_rate.reset();
-                                             })) {}
+                                             EndpointOf(std::move(lock)))) {}
 
 TrajectoryRun::~TrajectoryRun() { End(); }
 
@@ -104,9 +101,8 @@ bool TrajectoryRun::Has(const std::string& branch, int64_t step) const {
 double TrajectoryRun::Now() const { return InSeconds(clock_->Monotonic()); }
 
 void TrajectoryRun::Begin(const TrajectoryUnit& unit) {
-  rate_known_ = unit.rate.learning_rate.has_value();
   board_.OnStep({.step = unit.checkpoint.step,
-                 .learning_rate = unit.rate.learning_rate.value_or(0),
+                 .learning_rate = unit.rate.learning_rate,
                  .tokens = unit.checkpoint.tokens},
                 unit.rate.lr.phase, Now());
   board_.SetBusy(true, Now());

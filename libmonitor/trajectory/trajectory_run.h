@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_TRAJECTORY_TRAJECTORY_RUN_H_
 #define PTQWATCH_TRAJECTORY_TRAJECTORY_RUN_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -71,7 +70,6 @@ class TrajectoryRun {
   Clock* const clock_;
   StatusBoard board_;
   NoCommands no_commands_;
-  std::atomic<bool> rate_known_{false};
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<JournalFile> journal_;
   Replay verdicts_;

@@ -20,6 +20,7 @@ import weakref
 import torch
 
 from ptqwatch import _channel, _native, _package
+from ptqwatch._watch import seconds
 
 _log = logging.getLogger("ptqwatch")
 _monitors: "weakref.WeakSet[ProcessMonitor]" = weakref.WeakSet()
@@ -251,7 +252,7 @@ class ProcessMonitor:
 
     def finish(self, timeout=60.0):
         """Waits without the interpreter's lock. If the worker ends meanwhile, waits for the next one."""
-        timeout = float(timeout)
+        timeout = seconds("finish", timeout, 60.0)
         if self._inert or self._failure:
             reason = self._failure or "the monitor has stopped"
         else:
@@ -279,6 +280,7 @@ class ProcessMonitor:
         """Ends the worker, which is killed after `timeout` seconds."""
         if self._inert:
             return True
+        timeout = seconds("stop", timeout, 2.0)
         self._stopped = True
         self.step = _ignore
         self._native.stop_server(0.2)
@@ -332,9 +334,9 @@ class ProcessMonitor:
 
     @property
     def failure(self):
-        """Why nothing is measured; empty if the monitor measures."""
+        """As Monitor.failure."""
         self._refresh()
-        return self._failure
+        return self._failure or ("" if self._native is None else self._native.step_mistakes())
 
     def _refresh(self):
         if not self._inert and self._end is not None:

@@ -21,11 +21,23 @@ _log = logging.getLogger("ptqwatch")
 _monitors: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 
 
+def seconds(call, timeout, default):
+    """`timeout` as a number of seconds. What is none ends no training: it is logged, and `default` taken."""
+    try:
+        value = float(timeout)
+        if value >= 0:
+            return value
+    except (TypeError, ValueError):
+        pass
+    _log.warning("%s(): timeout = %r is not a number of seconds, taking %g", call, timeout, default)
+    return default
+
+
 class Monitor:
     """Watches one model. watch() makes it.
 
-    Training is not changed by a bit: the live model is only read, inside `step` and `finish`. After watch() nothing raises but
-    arguments of the wrong type: failures are in the report, the run directory, `status()` and the log. In a child of fork() the
+    Training is not changed by a bit: the live model is only read, inside `step` and `finish`. After watch() nothing raises:
+    failures are in the report, the run directory, `status()`, `failure` and the log. In a child of fork() the
     monitor does nothing; end it with os._exit(), as multiprocessing does, because sys.exit() can wait for a thread that only the
     parent has.
 
@@ -39,11 +51,15 @@ class Monitor:
         self.before_update = native.before_update
         _monitors.add(self)
 
-    def step(self, step: int, lr: float, tokens: int | None = None, loss: "float | torch.Tensor | None" = None) -> None:
+    def step(self, step: int, lr: "float | torch.Tensor | Sequence[float] | None", tokens: int | None = None,
+             loss: "float | torch.Tensor | None" = None) -> None:
         """Call after each optimizer step.
 
-        `lr` is the rate as used for this step, `tokens` the number of tokens (or samples) seen so far. `loss` is the training
-        loss in nats; a tensor on a GPU is left out, because reading it would wait for the GPU.
+        `lr` is the rate as used for this step; of a list, such as scheduler.get_last_lr(), the largest counts. None: it is not
+        known, and no alarm is raised for a decay. A tensor on a GPU is waited for at every step. `tokens` is the number of tokens
+        (or samples) seen so far. `loss` is the training loss in nats; a tensor on a GPU is left out, because reading it would wait.
+
+        Raises nothing: a wrong argument counts as not given, is logged once (logger "ptqwatch") and named by `failure`.
 
         Takes less than 2 us unless a snapshot is due; then the weights are copied, without the interpreter's lock.
         """
@@ -55,7 +71,7 @@ class Monitor:
         """Call when training is over. Measures the last step, and waits until all snapshots are measured, at most `timeout`
         seconds. Returns whether they are; if not, the reason goes to the log (logger "ptqwatch"). Ctrl-C ends the wait.
         """
-        timeout = float(timeout)
+        timeout = seconds("finish", timeout, 60.0)
         cancel = _native.CancelToken()
         reason = []
         stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
@@ -80,7 +96,7 @@ class Monitor:
         """Ends the monitor, without waiting for measurements. A losses function that still runs after half of `timeout` seconds
         is ended by SystemExit. Returns whether the monitor ended in time. May be called again.
         """
-        reason = self._native.stop(timeout)
+        reason = self._native.stop(seconds("stop", timeout, 2.0))
         if reason:
             _log.warning("the monitor did not stop: %s", reason)
         return not reason
@@ -107,7 +123,7 @@ class Monitor:
 
     @property
     def failure(self) -> str:
-        """Why nothing is measured; empty if the monitor measures."""
+        """Why nothing is measured, or which arguments of `step` were wrong; otherwise empty."""
         return self._native.failure()
 
     @contextlib.contextmanager

@@ -83,10 +83,12 @@ class NativeMonitor {
   NativeMonitor& operator=(const NativeMonitor&) = delete;
 
   py::object Step() const {
-    return StepFunction([monitor = monitor_](const StepInfo& info) {
-      const StepLock lock;
-      monitor->OnStep(info);
-    });
+    return StepFunction(
+        [monitor = monitor_](const StepInfo& info) {
+          const StepLock lock;
+          monitor->OnStep(info);
+        },
+        mistakes_);
   }
   std::string Finish(double timeout, const CancelToken& cancel) {
     return Text(monitor_->Finish(Milliseconds(timeout), cancel));
@@ -104,9 +106,14 @@ class NativeMonitor {
     const auto newest = monitor_->latest();
     return newest == nullptr ? 0 : newest->report.sequence;
   }
+  std::string Failure() const {
+    const std::string failure = Text(monitor_->creation_status());
+    return failure.empty() ? mistakes_->Text() : failure;
+  }
   Monitor& monitor() { return *monitor_; }
 
  private:
+  const std::shared_ptr<StepMistakes> mistakes_ = std::make_shared<StepMistakes>();
   const std::shared_ptr<LossesCall> losses_;
   std::shared_ptr<Monitor> monitor_;
 };
@@ -146,7 +153,7 @@ void BindMonitor(py::module_& module) {
           py::keep_alive<0, 1>())
       .def(
           "describe", [](NativeMonitor& self) { return self.monitor().Describe(); }, Unlocked())
-      .def("failure", [](NativeMonitor& self) { return Text(self.monitor().creation_status()); })
+      .def("failure", &NativeMonitor::Failure)
       .def("latest", &NativeMonitor::Latest, Unlocked())
       .def("sequence", &NativeMonitor::Sequence)
       .def(

@@ -95,11 +95,14 @@ class NativeTrainer {
   NativeTrainer& operator=(const NativeTrainer&) = delete;
 
   py::object Step() const {
-    return StepFunction([trainer = trainer_](const StepInfo& info) {
-      const StepLock lock;
-      trainer->OnStep(info);
-    });
+    return StepFunction(
+        [trainer = trainer_](const StepInfo& info) {
+          const StepLock lock;
+          trainer->OnStep(info);
+        },
+        mistakes_);
   }
+  std::string StepMistakesText() const { return mistakes_->Text(); }
   void ServeFinish() {
     const StepLock lock;
     trainer_->ServeFinish();
@@ -175,6 +178,7 @@ class NativeTrainer {
 
  private:
   const internal::ProcessMark process_;
+  const std::shared_ptr<StepMistakes> mistakes_ = std::make_shared<StepMistakes>();
   std::shared_ptr<ProcessTrainer> trainer_;
   std::unique_ptr<WorkerKeeper> worker_;
   std::unique_ptr<ServerKeeper> server_;
@@ -201,6 +205,7 @@ void BindTrainer(py::module_& module) {
   py::class_<NativeTrainer>(module, "ProcessTrainer")
       .def(py::init<const py::object&, const py::dict&>(), py::arg("adapter"), py::arg("options"))
       .def_property_readonly("step", &NativeTrainer::Step)
+      .def("step_mistakes", &NativeTrainer::StepMistakesText)
       .def("serve_finish", &NativeTrainer::ServeFinish)
       .def(
           "start_worker",

@@ -1,8 +1,10 @@
 #include "step_function.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,10 +23,11 @@ constexpr std::array<const char*, 4> kNames = {"step", "lr", "tokens", "loss"};
 constexpr char kCapsule[] = "ptqwatch.step";
 constexpr char kDoc[] = "step(step, lr, tokens=None, loss=None): call after each optimizer step";
 
-using Take = std::function<void(const StepInfo&)>;
 using Arguments = std::array<PyObject*, kNames.size()>;  // borrowed; null: not given
 
+// What is no Exception, as Ctrl-C's KeyboardInterrupt, is passed on.
 [[noreturn]] void WrongType(const char* name, PyObject* value, const char* expected) {
+  if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();
   PyErr_Clear();
   throw py::type_error(
       StrCat("step(): ", name, " = ", py::repr(value).cast<std::string>(), ": must be ", expected));
@@ -69,10 +72,8 @@ Arguments Sorted(PyObject* const* values, size_t positional, PyObject* names) {
 }
 
 int64_t Integer(const char* name, PyObject* value) {
-  const int64_t converted =
-      PyLong_Check(value) != 0
-          ? PyLong_AsLongLong(value)
-          : PyLong_AsLongLong(py::reinterpret_steal<py::object>(PyNumber_Index(value)).ptr());
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value));
+  const int64_t converted = index ? PyLong_AsLongLong(index.ptr()) : -1;
   if (converted == -1 && PyErr_Occurred() != nullptr) WrongType(name, value, "a 64-bit integer");
   return converted;
 }
@@ -83,37 +84,108 @@ double Number(const char* name, PyObject* value) {
   return converted;
 }
 
-std::optional<double> LossOf(PyObject* loss) {
-  if (loss == nullptr || loss == Py_None) return std::nullopt;
-  if (PyFloat_Check(loss) != 0 || !THPVariable_Check(loss)) return Number(kNames[3], loss);
-  const at::Tensor& tensor = THPVariable_Unpack(loss);
-  if (!tensor.device().is_cpu()) return std::nullopt;
+double NumberIn(const char* name, const at::Tensor& tensor) {
   if (tensor.numel() != 1) {
-    throw py::value_error(
-        StrCat("step(): loss is a tensor of ", tensor.numel(), " elements; it must have one"));
+    throw py::value_error(StrCat("step(): ", name, " is a tensor of ", tensor.numel(),
+                                 " elements; it must have one"));
   }
   return tensor.item<double>();
 }
 
-StepInfo InfoOf(const Arguments& arguments) {
-  const auto& [step, lr, tokens, loss] = arguments;
-  StepInfo info;
-  info.step = Integer(kNames[0], step);
-  info.learning_rate = Number(kNames[1], lr);
-  if (tokens != nullptr && tokens != Py_None) info.tokens = Integer(kNames[2], tokens);
-  info.loss = LossOf(loss);
-  return info;
+// A number, or a tensor of one element on any device.
+double NumberOrTensor(const char* name, PyObject* value) {
+  if (PyFloat_Check(value) != 0 || !THPVariable_Check(value)) return Number(name, value);
+  return NumberIn(name, THPVariable_Unpack(value));
 }
 
+std::optional<double> LossOf(PyObject* loss) {
+  if (loss == nullptr || loss == Py_None) return std::nullopt;
+  const bool on_device = PyFloat_Check(loss) == 0 && THPVariable_Check(loss) &&
+                         !THPVariable_Unpack(loss).device().is_cpu();
+  if (on_device) return std::nullopt;
+  return NumberOrTensor(kNames[3], loss);
+}
+
+void Warn(const std::string& text) {
+  py::module_::import("logging").attr("getLogger")("ptqwatch").attr("warning")("%s", text);
+}
+
+class Stepper {
+ public:
+  Stepper(std::function<void(const StepInfo&)> take, std::shared_ptr<StepMistakes> mistakes)
+      : take_(std::move(take)), mistakes_(std::move(mistakes)) {}
+
+  // Takes a step without the arguments that cannot be used, or none without its number.
+  void Step(PyObject* const* values, size_t positional, PyObject* names) {
+    Arguments arguments = {};
+    StepInfo info;
+    if (!Use([&] {
+          arguments = Sorted(values, positional, names);
+          info.step = Integer(kNames[0], arguments[0]);
+        })) {
+      return;
+    }
+    const auto& [step, lr, tokens, loss] = arguments;
+    Use([&, lr = lr] { info.learning_rate = Rate(lr); });
+    Use([&, tokens = tokens] {
+      if (tokens != nullptr && tokens != Py_None) info.tokens = Integer(kNames[2], tokens);
+    });
+    Use([&, loss = loss] { info.loss = LossOf(loss); });
+    take_(info);
+  }
+
+ private:
+  // False if `convert` raised an Exception: training goes on.
+  template <typename Convert>
+  bool Use(Convert convert) {
+    try {
+      convert();
+      return true;
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception)) throw;
+      Note(error.what());
+    } catch (const std::exception& error) {
+      Note(error.what());
+    }
+    return false;
+  }
+
+  void Note(std::string text) {
+    if (mistakes_->count++ > 0) return;
+    mistakes_->first = std::move(text);
+    Warn(StrCat(mistakes_->first, "; training goes on, and this is not logged again"));
+  }
+
+  std::optional<double> Rate(PyObject* lr) {
+    if (lr == Py_None) return std::nullopt;
+    if (PyList_Check(lr) == 0 && PyTuple_Check(lr) == 0) return NumberOrTensor(kNames[1], lr);
+    const auto rates = py::reinterpret_borrow<py::sequence>(lr);
+    if (rates.empty()) throw py::value_error("step(): lr is an empty list");
+    double least = std::numeric_limits<double>::infinity(), largest = -least;
+    for (const py::handle rate : rates) {
+      const double value = NumberOrTensor(kNames[1], rate.ptr());
+      least = std::min(least, value);
+      largest = std::max(largest, value);
+    }
+    if (least != largest && !std::exchange(told_, true)) {
+      Warn(StrCat("step(): lr has ", rates.size(), " rates, ", least, " to ", largest,
+                  ": the largest is taken"));
+    }
+    return largest;
+  }
+
+  const std::function<void(const StepInfo&)> take_;
+  const std::shared_ptr<StepMistakes> mistakes_;
+  bool told_ = false;
+};
+
 PyObject* Step(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
-  const auto* take = static_cast<const Take*>(PyCapsule_GetPointer(self, kCapsule));
+  auto* stepper = static_cast<Stepper*>(PyCapsule_GetPointer(self, kCapsule));
   try {
-    (*take)(InfoOf(Sorted(values, static_cast<size_t>(count), names)));
+    stepper->Step(values, static_cast<size_t>(count), names);
     Py_RETURN_NONE;
   } catch (py::error_already_set& error) {
     error.restore();
-  } catch (const py::builtin_exception& error) {
-    error.set_error();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
@@ -126,10 +198,15 @@ PyMethodDef definition = {"step",
 
 }  // namespace
 
-py::object StepFunction(Take take) {
-  auto owned = std::make_unique<Take>(std::move(take));
+std::string StepMistakes::Text() const {
+  return count == 0 ? "" : StrCat("arguments of ", count, " calls were wrong, first: ", first);
+}
+
+py::object StepFunction(std::function<void(const StepInfo&)> take,
+                        std::shared_ptr<StepMistakes> mistakes) {
+  auto owned = std::make_unique<Stepper>(std::move(take), std::move(mistakes));
   const py::capsule self(owned.get(), kCapsule, [](PyObject* capsule) {
-    delete static_cast<Take*>(PyCapsule_GetPointer(capsule, kCapsule));
+    delete static_cast<Stepper*>(PyCapsule_GetPointer(capsule, kCapsule));
   });
   (void)owned.release();
   return py::reinterpret_steal<py::object>(PyCFunction_NewEx(&definition, self.ptr(), nullptr));

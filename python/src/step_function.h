@@ -1,21 +1,35 @@
 #ifndef PTQWATCH_PYTHON_STEP_FUNCTION_H_
 #define PTQWATCH_PYTHON_STEP_FUNCTION_H_
 
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 
 #include "ptqwatch/step_info.h"
 #include "pybind11/pybind11.h"
 
 namespace ptqwatch::python {
 
+/// What was wrong with calls of a step function. To be used with the interpreter's lock.
+struct StepMistakes {
+  int64_t count = 0;
+  std::string first;
+  std::string Text() const;  ///< empty without any
+};
+
 /// Makes the function that a trainer calls after each optimizer step, step(step, lr, tokens=None,
 /// loss=None), with names or without. It calls `take` with the interpreter's lock. Converting the
 /// arguments takes a few hundred nanoseconds: a bound method of pybind11 takes 3 us with names.
 ///
-/// `loss` is a number or a tensor of one element. A tensor on a GPU is left out, because reading it
-/// would wait for the GPU. TypeError and ValueError name the argument and its value; `take` is not
-/// called then.
-pybind11::object StepFunction(std::function<void(const StepInfo&)> take);
+/// `lr` is a number, a tensor of one element (one on a GPU is waited for), a list of these, of
+/// which the largest counts, or None: unknown. `loss` is a number or a tensor of one element; one
+/// on a GPU is left out, because reading it would wait for the GPU.
+///
+/// An argument of another kind ends no training: it counts as not given, a wrong `step` as no call;
+/// the first is logged with its value.
+pybind11::object StepFunction(std::function<void(const StepInfo&)> take,
+                              std::shared_ptr<StepMistakes> mistakes);
 
 }  // namespace ptqwatch::python
 

@@ -354,13 +354,6 @@ def test_a_model_that_cannot_be_copied_needs_build():
     assert watch(model, build=tiny.make_model).stop()
 
 
-def test_a_time_that_is_no_number_is_named():
-    monitor = watch(tiny.make_model())
-    with pytest.raises(TypeError, match="NoneType"):
-        monitor.finish(None)
-    assert monitor.stop()
-
-
 def test_a_dtensor_is_refused(start_script):
     start_script("""
         import torch, tiny, ptqwatch
@@ -492,31 +485,66 @@ def test_two_ranks_of_ddp_end_in_the_same_bits(start_script, tmp_path):
         assert same_bits(off, on)
 
 
-def test_a_step_takes_numbers_and_tensors():
+def test_a_step_takes_rates_as_schedulers_have_them(caplog):
     monitor = watch(tiny.make_model())
     monitor.step(1, torch.tensor(1e-3), numpy.int64(5), torch.tensor([0.25], requires_grad=True))
     status = monitor.status()
     assert (status["learning_rate"], status["tokens"], status["training_loss_nats"]) == (pytest.approx(1e-3), 5, 0.25)
-    monitor.step(step=2, lr=1e-3, loss=2)
-    assert monitor.status()["training_loss_nats"] == 2
-    with pytest.raises(ValueError, match="a tensor of 3 elements"):
-        monitor.step(3, 1e-3, loss=torch.zeros(3))
-    for arguments, names, words in [
-        (("3", 1e-3), {}, "step = '3': must be a 64-bit integer"),
-        ((2.5, 1e-3), {}, "step = 2.5: must be"),
-        ((1 << 70, 1e-3), {}, "must be a 64-bit integer"),
-        ((3, "low"), {}, "lr = 'low': must be a number"),
-        ((3, 1e-3, 0.5), {}, "tokens = 0.5"),
-        ((3, 1e-3), {"loss": "nan"}, "loss = 'nan'"),
-        ((3,), {}, "needs lr"),
-        ((3, 1e-3, 4, 0.5, 6), {}, "was given 5"),
-        ((3, 1e-3), {"lr": 1e-3}, "two values for lr"),
-        ((3, 1e-3), {"token": 4}, "no argument 'token'"),
-    ]:
-        with pytest.raises(TypeError, match=words):
-            monitor.step(*arguments, **names)
-    assert monitor.status()["step"] == 2
+    assert monitor.failure == "" and not caplog.records
+    for _ in range(2):
+        monitor.step(step=2, lr=[1e-3, torch.tensor(0.25), 1e-4], loss=2)
+        assert (monitor.status()["learning_rate"], monitor.status()["training_loss_nats"]) == (0.25, 2)
+    assert [record.getMessage() for record in caplog.records] == ["step(): lr has 3 rates, 0.0001 to 0.25: the largest is taken"]
+    monitor.step(3, (1e-3,))
+    assert monitor.status()["learning_rate"] == 1e-3
+    monitor.step(4, None)
+    assert monitor.status()["step"] == 4 and monitor.status().get("learning_rate") is None
+    assert monitor.failure == ""
     assert monitor.stop()
+
+
+class Unreadable:
+    def __repr__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_wrong_argument_ends_no_training(tmp_path, caplog, mode):
+    monitor = watch(tiny.make_model(), run_dir=tmp_path, mode=mode)
+    assert mode == "thread" or monitor.describe()  # the worker is ready
+    for arguments, names, step, words in [
+        (("3", 1e-3), {}, None, "step = '3': must be a 64-bit integer"),
+        ((2.5, 1e-3), {}, None, "step = 2.5: must be"),
+        ((1 << 70, 1e-3), {}, None, "must be a 64-bit integer"),
+        ((Unreadable(), 1e-3), {}, None, "no text"),
+        ((3,), {}, None, "needs lr"),
+        ((3, 1e-3, 4, 0.5, 6), {}, None, "was given 5"),
+        ((3, 1e-3), {"lr": 1e-3}, None, "two values for lr"),
+        ((3, 1e-3), {"token": 4}, None, "no argument 'token'"),
+        ((3, "low"), {}, 3, "lr = 'low': must be a number"),
+        ((4, []), {}, 4, "lr is an empty list"),
+        ((5, torch.zeros(2)), {}, 5, "lr is a tensor of 2 elements"),
+        ((6, 1e-3, 0.5), {}, 6, "tokens = 0.5"),
+        ((7, 1e-3), {"loss": "nan"}, 7, "loss = 'nan'"),
+        ((8, 1e-3), {"loss": torch.zeros(3)}, 8, "loss is a tensor of 3 elements"),
+    ]:
+        monitor.step(*arguments, **names)
+        assert monitor.failure
+        if step is not None and mode == "thread":
+            assert monitor.status()["step"] == step
+    assert monitor.failure.startswith("arguments of 14 calls were wrong, first: step(): step = '3': must be a 64-bit integer")
+    mistakes = [record for record in caplog.records if "step()" in record.getMessage()]
+    assert [record.levelname for record in mistakes] == ["WARNING"]
+
+    class Interrupts:
+        def __index__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        monitor.step(Interrupts(), 1e-3)
+    monitor.step(9, 1e-3)
+    assert monitor.finish(timeout="a minute") in (True, False)
+    assert monitor.stop(timeout=None) and "stop(): timeout = None" in caplog.text
 
 
 def test_the_lock_is_free_while_weights_are_copied():

@@ -173,7 +173,7 @@ struct MonitorStatus {
   std::optional<int64_t> step;  ///< absent before the first OnStep
   int64_t steps_total = 0;
   double last_step_unix_seconds = 0;
-  std::optional<double> learning_rate;  ///< absent before the first OnStep
+  std::optional<double> learning_rate;  ///< of the newest OnStep; absent if it gave none
   std::optional<int64_t> tokens;
   std::optional<double> training_loss_nats;
   LrPhase lr_phase = LrPhase::kUnknown;

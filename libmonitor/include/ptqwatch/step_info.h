@@ -32,8 +32,9 @@ struct StepInfo {
   /// Optimizer steps done so far; need not be consecutive. A smaller number than before counts as a
   /// rollback.
   int64_t step = 0;
-  /// The learning rate used for this step.
-  double learning_rate = 0;
+  /// The learning rate used for this step. If it is not known, neither is the phase, and no alarm
+  /// is raised for a decay.
+  std::optional<double> learning_rate = std::nullopt;
   /// Tokens (or samples) seen so far: the x-axis of plots.
   std::optional<int64_t> tokens = std::nullopt;
   /// Training loss of this step in nats, if the trainer has it on the host already.

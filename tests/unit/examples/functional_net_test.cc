@@ -155,10 +155,10 @@ TEST(Train, FollowsTheScheduleAndLowersTheLoss) {
     return true;
   });
   ASSERT_EQ(seen.size(), 60u);
-  EXPECT_DOUBLE_EQ(seen[0].learning_rate, 1e-3);
-  EXPECT_DOUBLE_EQ(seen[9].learning_rate, 1e-2);
-  EXPECT_DOUBLE_EQ(seen[39].learning_rate, 1e-2);
-  EXPECT_DOUBLE_EQ(seen[59].learning_rate, 1e-2 / 20);
+  EXPECT_DOUBLE_EQ(seen[0].learning_rate.value(), 1e-3);
+  EXPECT_DOUBLE_EQ(seen[9].learning_rate.value(), 1e-2);
+  EXPECT_DOUBLE_EQ(seen[39].learning_rate.value(), 1e-2);
+  EXPECT_DOUBLE_EQ(seen[59].learning_rate.value(), 1e-2 / 20);
   EXPECT_EQ(seen[59].step, 60);
   EXPECT_EQ(seen[59].tokens, 60 * 32);
   EXPECT_LT(*seen[59].loss, 0.5 * *seen[0].loss);

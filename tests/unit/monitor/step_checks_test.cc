@@ -63,6 +63,13 @@ TEST_F(StepChecksTest, TellsThatNoRateIsEverGiven) {
               ElementsAre(HasSubstr("StepInfo.learning_rate = 0 at all of the first 20 steps")));
 }
 
+TEST_F(StepChecksTest, TellsThatTheRateIsMissing) {
+  for (int64_t step = 1; step < 20; ++step) EXPECT_FALSE(checks.OnStep({.step = step}));
+  EXPECT_TRUE(checks.OnStep({.step = 20}));
+  EXPECT_THAT(checks.Take()[0].text,
+              HasSubstr("StepInfo.learning_rate is missing at all of the first 20 steps"));
+}
+
 TEST_F(StepChecksTest, TellsOfStepsThatStandStill) {
   // OnStep is called after each of two micro-batches.
   for (int64_t step = 1; step <= 30; ++step) {

@@ -22,6 +22,20 @@ double Wsd(int64_t step) {
   return kPeak * static_cast<double>(16000 - step) / 3200;
 }
 
+TEST(LrTracker, KnowsNoPhaseBeforeTheFirstRate) {
+  LrTracker tracker;
+  for (int64_t step = 1; step <= 400; ++step) tracker.Step(step, std::nullopt, std::nullopt);
+  EXPECT_EQ(tracker.phase(), LrPhase::kUnknown);
+  EXPECT_THAT(tracker.state().Points(), ElementsAre());
+  tracker.Step(100, std::nullopt, std::nullopt);
+  EXPECT_TRUE(tracker.state().rolled_back);
+  for (int64_t step = 401; step <= 800; ++step) tracker.Step(step, kPeak, std::nullopt);
+  EXPECT_EQ(tracker.phase(), LrPhase::kStable);
+  EXPECT_THAT(tracker.state().Points(), ElementsAre(LrChangePoint{401, kPeak}));
+  tracker.Step(801, std::nullopt, std::nullopt);
+  EXPECT_EQ(tracker.phase(), LrPhase::kStable) << "the last rate holds";
+}
+
 TEST(LrTracker, FindsEveryPhaseAndTheExactOnsetOfWarmupStableDecay) {
   LrTracker tracker;
   for (int64_t step = 1; step <= 16000; ++step) {
