@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "base/text_file.h"
 #include "base/utf8.h"
+#include "checkpoint/folder_format.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -18,7 +19,6 @@ using nlohmann::json;
 
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-constexpr std::string_view kPickle = "pytorch_model.bin";
 
 bool FileExists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
@@ -51,30 +51,24 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string&
   return file_of_tensor;
 }
 
-absl::Status NoWeights(const std::string& folder) {
-  for (const std::string& pickle : {std::string(kPickle), StrCat(kPickle, ".index.json")}) {
-    if (!FileExists(StrCat(folder, "/", pickle))) continue;
-    return absl::InvalidArgumentError(StrCat(
-        Quoted(folder), " has its weights in ", pickle,
-        " alone, and pickles are not read. This converts it: python3 -c 'from transformers import "
-        "AutoModelForCausalLM as M; M.from_pretrained(\"",
-        folder, "\", dtype=\"auto\").save_pretrained(\"", folder, "\")'"));
-  }
-  return absl::NotFoundError(
-      StrCat(Quoted(folder), " has no weights: neither ", kWeights, " nor ", kIndex));
-}
-
 }  // namespace
 
 absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder) {
   CheckpointFiles checkpoint;
   checkpoint.folder_ = folder;
   const std::string path = folder + "/config.json";
+  if (!FileExists(path)) PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder));
   PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   PTQWATCH_ASSIGN_OR_RETURN(checkpoint.config_, ParseModelConfig(text, path));
   checkpoint.paths_.push_back(path);
   PTQWATCH_RETURN_IF_ERROR(Guard(Quoted(folder), absl::StatusCode::kInternal,
                                  [&checkpoint] { return checkpoint.OpenWeights(); }));
+  checkpoint.FollowAliases();
+  absl::StatusOr<StoredTensors> named = WithNamesOfFamily(checkpoint.tensors_, checkpoint.config_);
+  if (!named.ok()) {
+    return absl::Status(named.status().code(), StrCat(Quoted(folder), ": ", named.status()));
+  }
+  checkpoint.tensors_ = *std::move(named);
   return checkpoint;
 }
 
@@ -82,10 +76,14 @@ absl::Status CheckpointFiles::OpenWeights() {
   const std::string path = StrCat(folder_, "/", kWeights);
   if (!FileExists(path)) {
     const std::string index = StrCat(folder_, "/", kIndex);
-    return FileExists(index) ? OpenShards(index) : NoWeights(folder_);
+    if (FileExists(index)) return OpenShards(index);
+    PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder_));
+    return absl::NotFoundError(
+        StrCat(Quoted(folder_), " has no weights: neither ", kWeights, " nor ", kIndex));
   }
   PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
-  for (const auto& [tensor, info] : file.tensors()) file_of_.emplace(tensor, 0);
+  for (const auto& [tensor, info] : file.tensors())
+    tensors_.emplace(tensor, StoredTensor{0, tensor});
   files_.push_back(std::move(file));
   paths_.push_back(path);
   return absl::OkStatus();
@@ -110,26 +108,26 @@ absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
       files_.push_back(std::move(file));
       paths_.push_back(path);
     }
-    file_of_.emplace(tensor, found->second);
+    tensors_.emplace(tensor, StoredTensor{found->second, tensor});
   }
   return CheckShards(file_of_tensor, index_path);
 }
 
 absl::Status CheckpointFiles::CheckShards(const std::map<std::string, std::string>& file_of_tensor,
                                           const std::string& index_path) const {
-  for (const auto& [tensor, position] : file_of_) {
-    const SafetensorsFile& file = files_[position];
+  for (const auto& [tensor, stored] : tensors_) {
+    const SafetensorsFile& file = files_[stored.file];
     if (file.Find(tensor) != nullptr) continue;
     return absl::InvalidArgumentError(StrCat(Quoted(file.path()), " has no tensor ", Quoted(tensor),
                                              ", but ", Quoted(index_path), " says so"));
   }
   for (size_t i = 0; i < files_.size(); ++i) {
     for (const auto& [tensor, info] : files_[i].tensors()) {
-      const auto found = file_of_.find(tensor);
-      if (found != file_of_.end() && found->second == i) continue;
+      const auto found = tensors_.find(tensor);
+      if (found != tensors_.end() && found->second.file == i) continue;
       return absl::InvalidArgumentError(StrCat(
           Quoted(files_[i].path()), " has tensor ", Quoted(tensor), ", but ", Quoted(index_path),
-          found == file_of_.end()
+          found == tensors_.end()
               ? std::string(" does not list it")
               : StrCat(" says that it is in ", Quoted(file_of_tensor.at(tensor)))));
     }
@@ -137,15 +135,24 @@ absl::Status CheckpointFiles::CheckShards(const std::map<std::string, std::strin
   return absl::OkStatus();
 }
 
+void CheckpointFiles::FollowAliases() {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    for (const auto& [alias, tensor] : files_[i].metadata()) {
+      if (files_[i].Find(tensor) != nullptr) tensors_.emplace(alias, StoredTensor{i, tensor});
+    }
+  }
+}
+
 std::vector<std::string> CheckpointFiles::Names() const {
   std::vector<std::string> names;
-  for (const auto& [tensor, position] : file_of_) names.push_back(tensor);
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
   return names;
 }
 
-const SafetensorsFile* CheckpointFiles::FileOf(std::string_view tensor) const {
-  const auto found = file_of_.find(tensor);
-  return found == file_of_.end() ? nullptr : &files_[found->second];
+CheckpointFiles::Place CheckpointFiles::Find(std::string_view tensor) const {
+  const auto found = tensors_.find(tensor);
+  if (found == tensors_.end()) return {};
+  return {.file = &files_[found->second.file], .name = found->second.name};
 }
 
 }  // namespace ptqwatch::internal

@@ -2,7 +2,6 @@
 #define PTQWATCH_MODELS_CHECKPOINT_FILES_H_
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/model_config.h"
+#include "models/stored_tensors.h"
 #include "ptqwatch/offline/safetensors.h"
 
 namespace ptqwatch::internal {
@@ -21,11 +21,13 @@ namespace ptqwatch::internal {
 class CheckpointFiles {
  public:
   /// Follows symbolic links, as hub caches have them. Shards must hold the tensors that the index
-  /// says, and no others.
+  /// says, and no others. Aliases in a file's metadata, which safetensors' save_model writes for
+  /// tied tensors, stand for the tensors that they name. Tensors have the names of their family
+  /// (WithNamesOfFamily).
   ///
   /// Errors name the file, and the key or the tensor: NotFound (no config, no weights, a shard that
-  /// the index lists), InvalidArgument (ParseModelConfig's, a damaged index, weights as a pickle
-  /// alone), DataLoss (a damaged or truncated file).
+  /// the index lists), InvalidArgument (ParseModelConfig's, WithNamesOfFamily's, a damaged index,
+  /// weights in another format, with advice), DataLoss (a damaged or truncated file).
   static absl::StatusOr<CheckpointFiles> Open(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
@@ -34,13 +36,17 @@ class CheckpointFiles {
   const std::vector<std::string>& paths() const { return paths_; }
   /// All tensors, ascending.
   std::vector<std::string> Names() const;
-  /// The file that holds a tensor; null if there is no such tensor.
-  const SafetensorsFile* FileOf(std::string_view tensor) const;
+  struct Place {
+    const SafetensorsFile* file = nullptr;  ///< null if there is no such tensor
+    std::string_view name = {};             ///< in the file
+  };
+  Place Find(std::string_view tensor) const;
 
  private:
   CheckpointFiles() = default;
   absl::Status OpenWeights();
   absl::Status OpenShards(const std::string& index_path);
+  void FollowAliases();
   absl::Status CheckShards(const std::map<std::string, std::string>& file_of_tensor,
                            const std::string& index_path) const;
 
@@ -48,7 +54,7 @@ class CheckpointFiles {
   ModelConfig config_;
   std::vector<std::string> paths_;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, size_t, std::less<>> file_of_;  // index in files_
+  StoredTensors tensors_;
 };
 
 }  // namespace ptqwatch::internal

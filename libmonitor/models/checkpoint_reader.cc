@@ -25,46 +25,45 @@ absl::Status ReadInto(const SafetensorsFile& file, std::string_view name, int64_
   return absl::OkStatus();
 }
 
-absl::StatusOr<const SafetensorsFile*> FindFile(const CheckpointFiles& files,
-                                                std::string_view name) {
-  const SafetensorsFile* file = files.FileOf(name);
-  if (file == nullptr) {
+absl::StatusOr<CheckpointFiles::Place> Find(const CheckpointFiles& files, std::string_view name) {
+  const CheckpointFiles::Place place = files.Find(name);
+  if (place.file == nullptr) {
     return absl::NotFoundError(StrCat(Quoted(files.folder()), " has no tensor ", Quoted(name)));
   }
-  return file;
+  return place;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<int64_t>> CheckpointReader::Shape(std::string_view name) const {
-  PTQWATCH_ASSIGN_OR_RETURN(const SafetensorsFile* file, FindFile(files_, name));
-  const TensorInfo& info = *file->Find(name);
+  PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
+  const TensorInfo& info = *place.file->Find(place.name);
   if (!IsConvertibleToFloat(info.dtype)) {
-    return absl::InvalidArgumentError(StrCat("tensor ", Quoted(name), " in ", Quoted(file->path()),
-                                             " is ", info.Describe(),
+    return absl::InvalidArgumentError(StrCat("tensor ", Quoted(place.name), " in ",
+                                             Quoted(place.file->path()), " is ", info.Describe(),
                                              "; F16, BF16, F32 or F64 is needed"));
   }
   return info.shape;
 }
 
 absl::StatusOr<at::Tensor> CheckpointReader::Read(std::string_view name) const {
-  PTQWATCH_ASSIGN_OR_RETURN(const SafetensorsFile* file, FindFile(files_, name));
-  return Guard(StrCat("tensor ", Quoted(name), " of ", Quoted(file->path())),
+  PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
+  return Guard(StrCat("tensor ", Quoted(place.name), " of ", Quoted(place.file->path())),
                absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
-                 const TensorInfo& info = *file->Find(name);
+                 const TensorInfo& info = *place.file->Find(place.name);
                  const at::Tensor tensor = at::empty(info.shape, at::kFloat);
-                 PTQWATCH_RETURN_IF_ERROR(
-                     ReadInto(*file, name, 0, info.elements(), tensor.mutable_data_ptr<float>()));
+                 PTQWATCH_RETURN_IF_ERROR(ReadInto(*place.file, place.name, 0, info.elements(),
+                                                   tensor.mutable_data_ptr<float>()));
                  return tensor;
                });
 }
 
 absl::StatusOr<at::Tensor> CheckpointReader::ReadRows(std::string_view name,
                                                       absl::Span<const int64_t> rows) const {
-  PTQWATCH_ASSIGN_OR_RETURN(const SafetensorsFile* file, FindFile(files_, name));
-  return Guard(StrCat("tensor ", Quoted(name), " of ", Quoted(file->path())),
+  PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
+  return Guard(StrCat("tensor ", Quoted(place.name), " of ", Quoted(place.file->path())),
                absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
-                 std::vector<int64_t> shape = file->Find(name)->shape;
+                 std::vector<int64_t> shape = place.file->Find(place.name)->shape;
                  if (shape.empty())
                    return absl::InvalidArgumentError(StrCat(Quoted(name), " has no rows"));
                  shape[0] = std::ssize(rows);
@@ -75,7 +74,8 @@ absl::StatusOr<at::Tensor> CheckpointReader::ReadRows(std::string_view name,
                    size_t end = begin + 1;  // of rows that follow each other in the file, too
                    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
                    const int64_t count = static_cast<int64_t>(end - begin) * width;
-                   PTQWATCH_RETURN_IF_ERROR(ReadInto(*file, name, rows[begin] * width, count, out));
+                   PTQWATCH_RETURN_IF_ERROR(
+                       ReadInto(*place.file, place.name, rows[begin] * width, count, out));
                    out += count;
                    begin = end;
                  }

@@ -10,6 +10,9 @@
 
 namespace ptqwatch::internal {
 
+/// The step of a checkpoint whose step is not known, which can be measured alone.
+inline constexpr int64_t kUnknownStep = -1;
+
 /// A checkpoint of a training run, and what is known of it without its weights.
 struct Checkpoint {
   std::string name = {};    ///< of the folder or revision, for people

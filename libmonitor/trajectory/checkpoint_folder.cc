@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "base/text_file.h"
 #include "base/utf8.h"
+#include "checkpoint/folder_format.h"
 #include "trajectory/checkpoint_name.h"
 #include "trajectory/hub_cache.h"
 #include "trajectory/trainer_state.h"
@@ -27,8 +28,6 @@ using nlohmann::json;
 constexpr char kConfig[] = "config.json";
 constexpr char kWeights[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
-// Refused where the weights are read, with advice.
-constexpr const char* kPickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
 
 bool HasFile(const fs::path& folder, const std::string& name) {
   std::error_code error;
@@ -36,6 +35,7 @@ bool HasFile(const fs::path& folder, const std::string& name) {
 }
 
 absl::Status Lacks(const std::string& folder, std::string_view file) {
+  PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder));
   return absl::NotFoundError(StrCat(Quoted(folder), " has no ", file));
 }
 
@@ -83,14 +83,8 @@ absl::StatusOr<Checkpoint> DescribeCheckpoint(const std::string& path, std::stri
   PTQWATCH_ASSIGN_OR_RETURN(auto opened, Open(path, std::move(name)));
   auto& [checkpoint, state] = opened;
   const std::optional<CheckpointName> parsed = ParseCheckpointName(checkpoint.name);
-  if (!parsed && !state) {
-    return absl::InvalidArgumentError(
-        StrCat("checkpoint ", Quoted(path), " has no step: its name ", Quoted(checkpoint.name),
-               " is not of the form step512 or checkpoint-500, and it has no ", kTrainerStateName,
-               "; list it in a CSV file with the columns path,step"));
-  }
   if (parsed) checkpoint.branch = parsed->branch;
-  checkpoint.step = state ? state->step : parsed->step;
+  checkpoint.step = state ? state->step : parsed ? parsed->step : kUnknownStep;
   if (state) checkpoint.tokens = state->tokens;
   if (!checkpoint.tokens && parsed) checkpoint.tokens = parsed->tokens;
   return checkpoint;
@@ -123,14 +117,15 @@ absl::Status CheckComplete(const std::string& folder, bool trained) {
     if (!listed) return absl::NotFoundError(StrCat(Quoted(path), " lists no weights"));
     for (const auto& [tensor, file] : index["weight_map"].items()) {
       if (!file.is_string()) return absl::NotFoundError(StrCat(Quoted(path), ": ", tensor));
-      if (!HasFile(folder, file.get<std::string>())) return Lacks(folder, file.get<std::string>());
+      if (HasFile(folder, file.get<std::string>())) continue;
+      return absl::NotFoundError(StrCat(Quoted(folder), " has no ", file.get<std::string>()));
     }
-  } else if (!HasFile(folder, kWeights) &&
-             std::none_of(std::begin(kPickles), std::end(kPickles),
-                          [&](const char* name) { return HasFile(folder, name); })) {
+  } else if (!HasFile(folder, kWeights)) {
     return Lacks(folder, StrCat(kWeights, " and no ", kIndex));
   }
-  if (trained && !HasFile(folder, kTrainerStateName)) return Lacks(folder, kTrainerStateName);
+  if (trained && !HasFile(folder, kTrainerStateName)) {
+    return absl::NotFoundError(StrCat(Quoted(folder), " has no ", kTrainerStateName));
+  }
   return absl::OkStatus();
 }
 

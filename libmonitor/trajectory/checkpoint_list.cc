@@ -13,10 +13,12 @@
 #include "base/strings.h"
 #include "base/text_file.h"
 #include "base/utf8.h"
+#include "checkpoint/folder_format.h"
 #include "trajectory/checkpoint_folder.h"
 #include "trajectory/checkpoint_manifest.h"
 #include "trajectory/checkpoint_name.h"
 #include "trajectory/hub_cache.h"
+#include "trajectory/trainer_state.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -46,6 +48,22 @@ absl::Status AddFound(const std::string& folder, const std::string& name, bool g
   return absl::OkStatus();
 }
 
+absl::Status AddOne(const std::string& path, CheckpointList& list) {
+  PTQWATCH_ASSIGN_OR_RETURN(Checkpoint checkpoint, DescribeCheckpoint(path));
+  list.checkpoints.push_back(std::move(checkpoint));
+  return absl::OkStatus();
+}
+
+// Those that are downloaded.
+std::set<std::string> FoldersOf(const std::vector<HubRevision>& revisions) {
+  std::set<std::string> folders;
+  std::error_code error;
+  for (const HubRevision& revision : revisions) {
+    if (fs::is_directory(revision.folder, error)) folders.insert(revision.folder);
+  }
+  return folders;
+}
+
 absl::Status AddCache(const std::string& cache, bool growing, CheckpointList& list) {
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<HubRevision> revisions, RevisionsOf(cache));
   const size_t before = list.checkpoints.size();
@@ -60,6 +78,10 @@ absl::Status AddCache(const std::string& cache, bool growing, CheckpointList& li
     list.left_out.push_back(StrCat("revision ", revision.name, " is left out: it has no step"));
   }
   if (list.checkpoints.size() > before || growing) return absl::OkStatus();
+  if (std::set<std::string> folders = FoldersOf(revisions); folders.size() == 1) {
+    list.left_out.clear();
+    return AddOne(*folders.begin(), list);
+  }
   return absl::InvalidArgumentError(
       StrCat(Quoted(cache), " has no downloaded revision with a step in its name, such as step512",
              list.left_out.empty() ? "" : StrCat("; ", list.left_out.back())));
@@ -92,10 +114,9 @@ absl::Status AddFolder(const std::string& folder, bool growing, CheckpointList& 
   }
   if (list.checkpoints.size() > before || growing) return absl::OkStatus();
   if (names.empty() && fs::exists(fs::path(folder) / "config.json", error)) {
-    PTQWATCH_ASSIGN_OR_RETURN(Checkpoint checkpoint, DescribeCheckpoint(folder));
-    list.checkpoints.push_back(std::move(checkpoint));
-    return absl::OkStatus();
+    return AddOne(folder, list);
   }
+  if (names.empty()) PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder));
   return absl::InvalidArgumentError(
       names.empty()
           ? StrCat(Quoted(folder),
@@ -112,12 +133,7 @@ absl::Status AddArgument(const std::string& argument, bool growing, CheckpointLi
     return absl::InvalidArgumentError(
         StrCat(Quoted(argument), " is not a folder; --follow takes folders of checkpoints"));
   }
-  if (!SnapshotOfRef(argument).empty()) {
-    PTQWATCH_ASSIGN_OR_RETURN(Checkpoint checkpoint,
-                              DescribeCheckpoint(argument, fs::path(argument).filename().string()));
-    list.checkpoints.push_back(std::move(checkpoint));
-    return absl::OkStatus();
-  }
+  if (!SnapshotOfRef(argument).empty()) return AddOne(argument, list);
   PTQWATCH_ASSIGN_OR_RETURN(const std::string csv, ReadTextFile(argument));
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<Checkpoint> listed, ParseManifest(csv, argument));
   std::move(listed.begin(), listed.end(), std::back_inserter(list.checkpoints));
@@ -128,7 +144,7 @@ absl::Status AddArgument(const std::string& argument, bool growing, CheckpointLi
 
 std::string PlaceOf(const Checkpoint& checkpoint) {
   return StrCat(checkpoint.branch.empty() ? "" : StrCat("branch ", checkpoint.branch, ", "),
-                "step ", checkpoint.step);
+                "step ", checkpoint.step == kUnknownStep ? "unknown" : StrCat(checkpoint.step));
 }
 
 absl::StatusOr<CheckpointList> ListCheckpoints(absl::Span<const std::string> arguments,
@@ -136,6 +152,13 @@ absl::StatusOr<CheckpointList> ListCheckpoints(absl::Span<const std::string> arg
   CheckpointList list;
   for (const std::string& argument : arguments) {
     PTQWATCH_RETURN_IF_ERROR(AddArgument(argument, growing, list));
+  }
+  for (const Checkpoint& checkpoint : list.checkpoints) {
+    if (checkpoint.step != kUnknownStep || list.checkpoints.size() == 1) continue;
+    return absl::InvalidArgumentError(StrCat(
+        "checkpoint ", Quoted(checkpoint.path), " has no step: its name ", Quoted(checkpoint.name),
+        " is not of the form step512 or checkpoint-500, and it has no ", kTrainerStateName,
+        "; list it in a CSV file with the columns path,step, or alone"));
   }
   const auto place = [](const Checkpoint& checkpoint) {
     return std::tie(checkpoint.branch, checkpoint.step);
@@ -159,7 +182,7 @@ absl::StatusOr<Checkpoint> MakeSoup(absl::Span<const std::string> members,
   if (members.size() < 2) {
     return absl::InvalidArgumentError("a soup needs two checkpoints or more");
   }
-  Checkpoint soup{.branch = kSoupBranch};
+  Checkpoint soup{.branch = kSoupBranch, .step = kUnknownStep};
   for (const std::string& member : members) {
     std::vector<Checkpoint> found;
     std::copy_if(list.begin(), list.end(), std::back_inserter(found),

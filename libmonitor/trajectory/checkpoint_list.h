@@ -26,8 +26,9 @@ struct CheckpointList {
 /// `growing`: the arguments are folders of checkpoints, or hub caches, that are still being filled.
 /// They may be empty or missing.
 ///
-/// Errors: NotFound, InvalidArgument (no checkpoint in an argument, a step that is unknown, two
-/// checkpoints with the same branch and step), and those of manifests. All name the path.
+/// Errors: NotFound, InvalidArgument (no checkpoint in an argument, weights in another format, one
+/// of several checkpoints whose step is unknown, two with the same branch and step), and those of
+/// manifests. All name the path.
 absl::StatusOr<CheckpointList> ListCheckpoints(absl::Span<const std::string> arguments,
                                                bool growing = false);
 

@@ -127,6 +127,12 @@ class RowReader {
       return absl::Status(checkpoint.status().code(),
                           StrCat(Quoted(path_), ", line ", row.line, ": ", checkpoint.status()));
     }
+    if (checkpoint->step == kUnknownStep) {
+      return ManifestError(path_, row.line,
+                           StrCat(Quoted(whole),
+                                  " has no step: its name is not of the form step512 "
+                                  "or checkpoint-500; a column step can give it"));
+    }
     PTQWATCH_ASSIGN_OR_RETURN(const std::optional<int64_t> tokens, Count(row, kTokens));
     if (tokens) checkpoint->tokens = tokens;
     PTQWATCH_ASSIGN_OR_RETURN(checkpoint->learning_rate, Rate(row));

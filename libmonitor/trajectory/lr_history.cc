@@ -52,7 +52,7 @@ std::vector<LrAtCheckpoint> FollowRates(absl::Span<const Checkpoint> checkpoints
     } else if (checkpoint.learning_rate) {
       at.learning_rate = checkpoint.learning_rate;
       lr.Step(checkpoint.step, *checkpoint.learning_rate, std::nullopt);
-    } else if (schedule != nullptr) {
+    } else if (schedule != nullptr && checkpoint.step != kUnknownStep) {
       at.learning_rate = schedule->RateAt(checkpoint.step);
       FollowSchedule(*schedule, std::min(followed, checkpoint.step), checkpoint.step, lr);
     } else {

@@ -10,6 +10,7 @@
 #include "printable.h"
 #include "report_table.h"
 #include "text_table.h"
+#include "trajectory/checkpoint.h"
 
 namespace ptqwatch::tools {
 namespace {
@@ -22,6 +23,8 @@ constexpr int kLossDigits = 5;
 std::string BranchCell(const std::string& branch) {
   return branch.empty() ? "-" : internal::Printable(branch);
 }
+
+std::string StepCell(int64_t step) { return step == internal::kUnknownStep ? "-" : StrCat(step); }
 
 std::string LossCell(const Report& report) {
   if (report.probe_status != ProbeStatus::kOk || !report.probe_loss_nats) {
@@ -67,7 +70,7 @@ std::string ResultTable(std::vector<AnalyzedReport> reports) {
     const Report& report = analyzed.report;
     std::vector<std::string> row;
     if (branches) row.push_back(BranchCell(report.branch.value_or("")));
-    row.push_back(StrCat(report.step));
+    row.push_back(StepCell(report.step));
     row.push_back(report.tokens ? StrCat(*report.tokens) : "-");
     row.push_back(internal::RateText(report.learning_rate));
     row.push_back(LossCell(report));
@@ -98,7 +101,7 @@ std::string UnitTable(const std::vector<ListedUnit>& units, const internal::Mete
     // The mean of a window is measured like a checkpoint.
     const double times = units[i].unit.window.size() > 1 ? 2 : 1;
     rows.push_back(
-        {StrCat(i), BranchCell(checkpoint.branch), StrCat(checkpoint.step),
+        {StrCat(i), BranchCell(checkpoint.branch), StepCell(checkpoint.step),
          internal::Printable(checkpoint.soup.empty() ? checkpoint.path : checkpoint.name),
          internal::NumberText(cost.seconds * times, 3), StrCat(cost.bytes), units[i].state});
   }

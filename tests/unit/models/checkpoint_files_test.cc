@@ -60,8 +60,8 @@ TEST_F(CheckpointFilesTest, OpensOneFile) {
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_EQ(files->config().model_type, "llama");
   EXPECT_THAT(files->Names(), ElementsAre("a", "b"));
-  EXPECT_EQ(files->FileOf("a")->path(), File("model.safetensors"));
-  EXPECT_EQ(files->FileOf("z"), nullptr);
+  EXPECT_EQ(files->Find("a").file->path(), File("model.safetensors"));
+  EXPECT_EQ(files->Find("z").file, nullptr);
   EXPECT_THAT(files->paths(), ElementsAre(File("config.json"), File("model.safetensors")));
 }
 
@@ -70,8 +70,8 @@ TEST_F(CheckpointFilesTest, OpensShards) {
   const absl::StatusOr<CheckpointFiles> files = CheckpointFiles::Open(folder_.path());
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(files->Names(), ElementsAre("a", "b", "c"));
-  EXPECT_EQ(files->FileOf("b")->path(), File("two.safetensors"));
-  EXPECT_EQ(files->FileOf("c")->path(), File("one.safetensors"));
+  EXPECT_EQ(files->Find("b").file->path(), File("two.safetensors"));
+  EXPECT_EQ(files->Find("c").file->path(), File("one.safetensors"));
 }
 
 TEST_F(CheckpointFilesTest, FollowsTheLinksOfAHubCache) {
@@ -94,6 +94,74 @@ TEST_F(CheckpointFilesTest, PicklesAreNotReadAndTheirConversionIsNamed) {
     EXPECT_THAT(Refusal(), AllOf(HasSubstr(pickle), HasSubstr("save_pretrained")));
     std::filesystem::remove(File(pickle));
   }
+}
+
+TEST_F(CheckpointFilesTest, FollowsAliases) {
+  const auto source = [](const char* name) {
+    return MakeTensorSource(name, TensorDtype::kF32, {1}, std::string(4, '\0'));
+  };
+  ASSERT_TRUE(WriteSafetensors(
+                  File("model.safetensors"), {source("lm_head.weight"), source("a")},
+                  {{"format", "pt"}, {"model.embed_tokens.weight", "lm_head.weight"}, {"b", "a"}})
+                  .ok());
+  absl::StatusOr<CheckpointFiles> files = CheckpointFiles::Open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(files->Names(), ElementsAre("a", "b", "lm_head.weight", "model.embed_tokens.weight"));
+  EXPECT_EQ(files->Find("b").name, "a");
+  EXPECT_EQ(files->Find("model.embed_tokens.weight").name, "lm_head.weight");
+  WriteFile(File("config.json"), testing::TinyConfig("llama", ", \"tie_word_embeddings\": true"));
+  files = CheckpointFiles::Open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(files->Names(), ElementsAre("a", "b", "model.embed_tokens.weight"));
+}
+
+TEST_F(CheckpointFilesTest, ATiedHeadAloneIsTheEmbedding) {
+  WriteFile(File("config.json"), testing::TinyConfig("llama", ", \"tie_word_embeddings\": true"));
+  WriteTensors("model.safetensors", {"module.lm_head.weight", "module.model.norm.weight"});
+  absl::StatusOr<CheckpointFiles> files = CheckpointFiles::Open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(files->Names(), ElementsAre("model.embed_tokens.weight", "model.norm.weight"));
+}
+
+TEST_F(CheckpointFilesTest, SeesThroughWrappers) {
+  const std::vector<std::vector<std::string>> stored = {
+      {"model.embed_tokens.weight", "model.layers.0.x.weight", "lm_head.weight"},
+      {"_orig_mod.model.embed_tokens.weight", "_orig_mod.model.layers.0.x.weight",
+       "_orig_mod.lm_head.weight"},
+      {"model.embed_tokens.weight", "model.layers.0._orig_mod.x.weight", "lm_head.weight"},
+      {"module._orig_mod.model.embed_tokens.weight",
+       "module._orig_mod.model.layers.0._checkpoint_wrapped_module.x.weight",
+       "module._orig_mod.lm_head.weight"},
+      {"_fsdp_wrapped_module.model.embed_tokens.weight",
+       "_fsdp_wrapped_module.model.layers.0._fsdp_wrapped_module.x.weight",
+       "_fsdp_wrapped_module.lm_head.weight"},
+      {"model.model.embed_tokens.weight", "model.model.layers.0.x.weight", "model.lm_head.weight"},
+      {"embed_tokens.weight", "layers.0.x.weight", "lm_head.weight"},
+      {"module.embed_tokens.weight", "module.layers.0.x.weight", "module.lm_head.weight"},
+  };
+  for (const std::vector<std::string>& names : stored) {
+    WriteTensors("model.safetensors", names);
+    const absl::StatusOr<CheckpointFiles> files = CheckpointFiles::Open(folder_.path());
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_THAT(files->Names(), ElementsAre("lm_head.weight", "model.embed_tokens.weight",
+                                            "model.layers.0.x.weight"))
+        << names.front();
+    EXPECT_EQ(files->Find("model.embed_tokens.weight").name, names.front());
+  }
+}
+
+TEST_F(CheckpointFilesTest, DoesNotChooseBetweenModels) {
+  WriteTensors("model.safetensors",
+               {"student.model.embed_tokens.weight", "teacher.model.embed_tokens.weight"});
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("several models"), HasSubstr("'student.', 'teacher.'")));
+  WriteTensors("model.safetensors",
+               {"model.embed_tokens.weight", "model._orig_mod.embed_tokens.weight"});
+  EXPECT_THAT(Refusal(), HasSubstr("are both 'model.embed_tokens.weight'"));
+  WriteTensors("model.safetensors", {"model.embed_tokens.weight", "ema.model.embed_tokens.weight"});
+  const absl::StatusOr<CheckpointFiles> files = CheckpointFiles::Open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(files->Names(),
+              ElementsAre("ema.model.embed_tokens.weight", "model.embed_tokens.weight"));
 }
 
 TEST_F(CheckpointFilesTest, ADamagedConfigIsNamed) {

@@ -113,13 +113,47 @@ TEST_F(HubCache, WithoutAStepSaysSo) {
   for (const char* revision : {"step1", "step143000", "step5"}) {
     std::filesystem::remove(cache_ + "/refs/" + revision);
   }
+  Add("other", "c3");
   EXPECT_THAT(MessageOf(ListCheckpoints({cache_})),
               AllOf(HasSubstr("models--org--name"), HasSubstr("no downloaded revision")));
 }
 
-TEST(ListCheckpoints, SaysHowToGiveAStep) {
+TEST_F(HubCache, GivesTheOnlySnapshotWithoutAStep) {
+  const TempDir dir;
+  const std::string cache = dir.File("models--org--other");
+  MakeCheckpoint(cache + "/snapshots/c1");
+  std::filesystem::create_directories(cache + "/refs");
+  WriteFile(cache + "/refs/main", "c1");
+  const auto list = ListCheckpoints({cache});
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(Places(*list), ElementsAre("step unknown"));
+  EXPECT_EQ(list->checkpoints[0].name, "main");
+  EXPECT_THAT(list->left_out, IsEmpty());
+}
+
+TEST(ListCheckpoints, TakesACheckpointWithoutAStepAlone) {
   const TempDir dir;
   const auto list = ListCheckpoints({MakeCheckpoint(dir.File("final"))});
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(Places(*list), ElementsAre("step unknown"));
+  const auto soup = MakeSoup({dir.File("final"), MakeCheckpoint(dir.File("step5"))}, {});
+  ASSERT_TRUE(soup.ok()) << soup.status();
+  EXPECT_EQ(PlaceOf(*soup), "branch soup, step 5");
+}
+
+TEST(ListCheckpoints, SaysWhatAFolderInAnotherFormatHolds) {
+  const TempDir dir;
+  WriteFile(dir.File("model.gguf"), "x");
+  EXPECT_THAT(MessageOf(ListCheckpoints({dir.path()})), HasSubstr("llama.cpp"));
+  std::filesystem::create_directory(dir.File("checkpoint-5"));
+  WriteFile(dir.File("checkpoint-5/adapter_config.json"), "{}");
+  EXPECT_THAT(MessageOf(ListCheckpoints({dir.path()})), HasSubstr("a PEFT adapter"));
+}
+
+TEST(ListCheckpoints, SaysHowToGiveAStep) {
+  const TempDir dir;
+  const auto list =
+      ListCheckpoints({MakeCheckpoint(dir.File("final")), MakeCheckpoint(dir.File("step5"))});
   EXPECT_EQ(list.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(MessageOf(list),
               AllOf(HasSubstr("final"), HasSubstr("step512"), HasSubstr("path,step")));

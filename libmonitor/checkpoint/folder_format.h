@@ -1,0 +1,18 @@
+#ifndef PTQWATCH_CHECKPOINT_FOLDER_FORMAT_H_
+#define PTQWATCH_CHECKPOINT_FOLDER_FORMAT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace ptqwatch::internal {
+
+/// For a folder without the files of a Hugging Face checkpoint. InvalidArgument says what it holds
+/// instead and how to convert it: an adapter, weights of FSDP, DeepSpeed, Megatron, llama.cpp or
+/// torch.save, safetensors under other names. OK if none of these is there or the folder cannot be
+/// read.
+absl::Status CheckFormat(const std::string& folder);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_CHECKPOINT_FOLDER_FORMAT_H_
