@@ -4,6 +4,7 @@
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColor = (index) => css(`--s${index % 8}`);
 const SHADED = {decay: '--decay', slow_decay: '--decay', warmup: '--warmup', rewarm: '--rewarm'};
+const SHOWN_REPORTS = 50;  // in a table
 const BAND = 1.96;  // 95 % in standard errors
 const DASHES = [[], [8, 3], [2, 3], [8, 3, 2, 3]];  // of the branches, in turn
 const dashOf = (branch) => DASHES[branch % DASHES.length];
@@ -177,7 +178,7 @@ class ChartFigure {
     this.legend = el('ul', {class: 'legend'});
     this.unitNote = el('span', {class: 'unit'}, this.unit());
     this.canvas = el('canvas', {role: 'img', 'aria-label': definition.title});
-    this.note = el('p', {}, definition.empty);
+    this.note = el('p', {hidden: true}, definition.empty);  // until it is drawn
     this.details = el('details', {}, el('summary', {}, `${definition.title} as a table`));
     this.details.addEventListener('toggle', () => this.renderTable());
     this.node = el('figure', {id: `chart-${definition.id}`},
@@ -296,11 +297,11 @@ class ChartFigure {
     const overTokens = this.series.axis === 'tokens';
     const several = this.series.branches.length > 1;
     const rows = [];
-    for (let i = step.length - 1; i >= 0 && rows.length < 200; --i) {
+    for (let i = step.length - 1; i >= 0 && rows.length < SHOWN_REPORTS; --i) {
       const place = [integer(step[i]), ...(overTokens ? [integer(tokens[i])] : []), words(phase[i]), ...(several ? [branch[i]] : [])];
       rows.push([...place, ...this.lines.map((drawn) => drawn.text(drawn.values[i], drawn.band ? drawn.band[i] : undefined))]);
     }
     const caption = `${this.unit()}; ± is a standard error` + (step.length > rows.length ? `; the newest ${rows.length} of ${step.length} reports` : '');
-    this.details.append(el('div', {class: 'scroll', tabindex: 0}, table(caption, ['step', ...(overTokens ? ['tokens'] : []), 'phase', ...(several ? ['branch'] : []), ...this.lines.map((drawn) => drawn.label)], rows)));
+    this.details.append(el('div', {class: 'scroll'}, table(caption, ['step', ...(overTokens ? ['tokens'] : []), 'phase', ...(several ? ['branch'] : []), ...this.lines.map((drawn) => drawn.label)], rows)));
   }
 }

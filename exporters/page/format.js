@@ -9,7 +9,7 @@ const DASH = '–';
 function number(value, digits = 4) {
   if (!isNumber(value)) return DASH;
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(digits - 2).replace('e+', 'e').replace('-', '−');
+  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(digits - 2).replace('e+', 'e').replaceAll('-', '−');
   return Number(value.toPrecision(digits)).toLocaleString('en-US', {maximumSignificantDigits: digits}).replace('-', '−');
 }
 
@@ -84,14 +84,20 @@ function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Creates a table. The first cell of a row is its header. `rows` are lists of texts or nodes. */
+/** A name that may break after its separators. */
+const breakable = (name) => name.split(/(?<=[._/])|(?=\[)/).flatMap((part, i) => i > 0 ? [el('wbr'), part] : [part]);
+
+/** A row above others that tells what they belong to. */
+const groupRow = (name, columns) => el('tr', {class: 'group'}, el('th', {scope: 'rowgroup', colspan: columns}, name));
+
+/** Creates a table. The first cell of a row is its header. `rows` are lists of texts or nodes, or rows as groupRow makes them. */
 function table(caption, columns, rows) {
   return el('table', {},
       caption ? el('caption', {}, caption) : null,
-      el('thead', {}, el('tr', {}, ...columns.map((column) => el('th', {scope: 'col'}, column)))),
-      el('tbody', {}, ...rows.map(([head, ...cells]) => el('tr', {},
-          el('th', {scope: 'row', class: 'name'}, head),
-          ...cells.map((cell) => cell instanceof Node && cell.nodeName === 'TD' ? cell : el('td', {}, cell))))));
+      el('thead', {}, el('tr', {}, ...columns.map((column) => column instanceof Node ? column : el('th', {scope: 'col'}, column)))),
+      el('tbody', {}, ...rows.map((row) => row instanceof Node ? row : el('tr', {},
+          el('th', {scope: 'row', class: 'name'}, ...breakable(row[0])),
+          ...row.slice(1).map((cell) => cell instanceof Node && cell.nodeName === 'TD' ? cell : el('td', {}, cell))))));
 }
 
 // The server's clock, because the browser's may differ. Between updates it advances with monotonic time.

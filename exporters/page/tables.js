@@ -1,6 +1,7 @@
 // The tables of the newest report: tasks, layers, averages, outlook, cost, events.
 
 const SHOWN_LAYERS = 12;
+const SHOWN_EVENTS = 8;
 
 function signed(value, stderr, unit = '') {
   if (!isNumber(value)) return el('td', {}, DASH);
@@ -58,16 +59,17 @@ function layersTable(report) {
   const rows = layers.map((layer) => {
     const bar = el('span', {class: 'bar', role: 'presentation'});
     bar.style.width = `${Math.max(0, 100 * (byCost ? layer.cost : layer.output_error_ratio || 0) / most) || 0}%`;
-    const cells = [percent(layer.output_error_ratio), number(traces.get(layer.name), 3)];
+    const cells = [percent(layer.output_error_ratio), el('td', {class: 'more'}, number(traces.get(layer.name), 3))];
     if (byCost) cells.push(number(layer.cost, 3));
     return [layer.name, ...cells, el('td', {class: 'track'}, bar)];
   });
   const name = quantizerName(entry);
-  const columns = ['layer', 'output error', 'Hessian trace', ...(byCost ? ['loss increase, nats'] : []), ''];
+  const trace = el('th', {scope: 'col', class: 'more'}, 'Hessian trace');
+  const columns = ['layer', 'output error', trace, ...(byCost ? ['loss increase, nats'] : []), el('td', {class: 'track'})];
   const caption = byCost ? `${name}: layers by the loss increase that gradient and curvature predict, g'd + d'Hd/2`
                          : `${name}: layers by the relative squared error of their output`;
   const left = entry.layers.length - layers.length;
-  return el('div', {}, el('div', {class: 'scroll', tabindex: 0}, table(caption, columns, rows)),
+  return el('div', {}, el('div', {class: 'scroll'}, table(caption, columns, rows)),
             left > 0 ? el('p', {class: 'note'}, `${left} more in the journal.`) : '', predictionNote(entry));
 }
 
@@ -96,7 +98,7 @@ function tasksTable(report) {
     rows.push(['mean acc', '', percent(report.probe_accuracy_ratio, report.probe_accuracy_stderr), ...entries.map((entry) => quantized({
       value: entry.accuracy_ratio, degradation_ratio: entry.accuracy_degradation_ratio, degradation_stderr: entry.accuracy_degradation_stderr}))]);
   }
-  return el('div', {class: 'scroll', tabindex: 0},
+  return el('div', {class: 'scroll'},
             table('Degradation D = (Acc(W) − Acc(Ŵ)) / (1 − Acc(W)), with the standard error of the same examples',
                   ['task', 'examples', 'full precision', ...entries.map(quantizerName)], rows));
 }
@@ -105,7 +107,7 @@ function averageName(average) {
   if (average.kind === 'exponential') return `exponential, decay ${number(average.decay, 3)}`;
   if (average.kind === 'merge' && !average.shape) return 'merges';
   return `last ${average.window} snapshots` + (average.snapshots < average.window ? ` (${average.snapshots} so far)` : '') +
-      (average.shape ? `, weights of a ${words(average.shape)} decay` : '');
+      (average.shape ? `, weights of a ${average.shape === 'one_minus_sqrt' ? '1 − sqrt' : words(average.shape)} decay` : '');
 }
 
 // The averages with the lowest loss, in full precision and with each quantizer; '' if there is nothing to choose from.
@@ -130,20 +132,20 @@ function averagingTable(report) {
   if (averages.length === 0) return el('p', {class: 'note'}, 'Averages of snapshots are not measured in this run.');
   const rows = [];
   for (const average of averages) {
-    const name = averageName(average);
+    rows.push(groupRow(averageName(average), 4));
     if (average.status !== 'ok') {
-      rows.push([name, el('td', {class: 'text', colspan: 4}, average.status_detail || words(average.status))]);
+      rows.push(el('tr', {}, el('td', {class: 'text', colspan: 4}, average.status_detail || words(average.status))));
       continue;
     }
-    rows.push([name, 'full precision', number(report.probe_loss_nats), number(average.loss_nats), averagingChange(average, report.probe_loss_nats)]);
+    rows.push(['full precision', number(report.probe_loss_nats), number(average.loss_nats), averagingChange(average, report.probe_loss_nats)]);
     for (const entry of average.quantization || []) {
       const now = (report.quantization || []).find((other) => quantizerName(other) === quantizerName(entry)) || {};
-      rows.push([name, quantizerName(entry), number(now.loss_nats), number(entry.loss_nats), averagingChange(entry, now.loss_nats)]);
+      rows.push([quantizerName(entry), number(now.loss_nats), number(entry.loss_nats), averagingChange(entry, now.loss_nats)]);
     }
   }
   const least = leastOfAverages(averages);
-  return el('div', {class: 'scroll', tabindex: 0},
-            table(`Loss in nats per ${lossUnit(report)}, of the current weights and of the average`, ['average', 'weights', 'now', 'averaged', 'change'], rows),
+  return el('div', {class: 'scroll'},
+            table(`Loss in nats per ${lossUnit(report)}, of the current weights and of the average`, ['weights', 'now', 'averaged', 'change'], rows),
             least ? el('p', {class: 'note'}, least) : null);
 }
 
@@ -163,7 +165,7 @@ function outlookTable(report) {
     parts.push(el('p', {class: 'note'}, `${mixed.raised_layers.join(', ')} at ${mixed.raised_bits} bits, the rest at ${mixed.bits} with ` +
         `${quantizerName(mixed)}: loss increase ${plusMinus(mixed.delta_nats, mixed.delta_stderr_nats)} nats at ${number(mixed.mean_bits, 3)} bits on average.`));
   }
-  return el('div', {class: 'scroll', tabindex: 0}, ...parts);
+  return el('div', {class: 'scroll'}, ...parts);
 }
 
 /** The training time lost to the monitor, with its interval. */
@@ -195,12 +197,16 @@ function costTable(report, status) {
     return [words(name), duration(seconds), el('td', {class: 'track'}, bar)];
   });
   const caption = `The newest snapshot: ${duration(total)} beside training` + (stall ? `, and training waited ${duration(stall[1])}` : '');
-  return el('div', {}, ...parts, el('div', {class: 'scroll', tabindex: 0}, table(caption, ['part', 'time', ''], rows)));
+  return el('div', {}, ...parts, el('div', {class: 'scroll'}, table(caption, ['part', 'time', el('td', {class: 'track'})], rows)));
 }
 
 function eventList(events) {
   if (events.length === 0) return el('p', {class: 'note'}, 'Nothing has happened yet.');
-  return el('ul', {class: 'log', tabindex: 0}, ...events.slice(-50).reverse().map((event) => el('li', {},
+  const list = (some) => el('ul', {class: 'log'}, ...some.map((event) => el('li', {},
       el('span', {class: event.severity}, words(event.kind)), ` ${event.message} `,
       el('span', {class: 'meta'}, `step ${integer(event.step)}, `, age(event.time_unix_seconds, '')))));
+  const newest = events.slice(-50).reverse();
+  const earlier = newest.slice(SHOWN_EVENTS);
+  return el('div', {}, list(newest.slice(0, SHOWN_EVENTS)),
+            earlier.length > 0 ? el('details', {}, el('summary', {}, `${earlier.length} earlier`), list(earlier)) : null);
 }

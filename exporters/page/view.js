@@ -134,41 +134,38 @@ class RunView {
     const curvature = newest.curvature || {};
     const snapshot = newest.snapshot_time_unix_seconds;
     const live = status && status.last_step_unix_seconds > 0 ? status.last_step_unix_seconds : snapshot;
-    const tile = (id, title, value, unit, time) => el('div', {id: `tile-${id}`},
-        el('dt', {}, title), el('dd', {class: 'value'}, value, unit ? el('small', {}, ` ${unit}`) : null), el('dd', {class: 'age'}, age(time, '')));
+    const tile = (id, title, value, unit) => el('div', {id: `tile-${id}`},
+        el('dt', {}, title), el('dd', {class: 'value'}, value, unit ? el('small', {}, ` ${unit}`) : null));
     const measured = (part, value) => isNumber(part) ? value : 'not measured';
     const tiles = [
-      tile('step', 'Step', integer(status && isNumber(status.step) ? status.step : newest.step), '', live),
+      tile('step', 'Step', integer(status && isNumber(status.step) ? status.step : newest.step), ''),
       tile('rate', 'Learning rate', learningRate(status && isNumber(status.step) ? status.learning_rate : newest.learning_rate),
-           words(status && isNumber(status.step) ? status.lr_phase : newest.lr_phase), live),
-      tile('loss', 'Loss', measured(newest.probe_loss_nats, plusMinus(newest.probe_loss_nats, newest.probe_loss_stderr_nats)), 'nats', snapshot),
+           words(status && isNumber(status.step) ? status.lr_phase : newest.lr_phase)),
+      tile('loss', 'Loss', measured(newest.probe_loss_nats, plusMinus(newest.probe_loss_nats, newest.probe_loss_stderr_nats)), 'nats'),
     ];
     for (const quantizer of newest.quantization || []) {
       if (quantizer !== entry && (newest.quantization || []).length > 1) continue;
       tiles.push(tile('error', `E, ${quantizerName(quantizer)}`,
-                      isNumber(quantizer.error_ratio) ? percent(quantizer.error_ratio, quantizer.error_ratio_stderr) : words(quantizer.status), '', snapshot));
-      tiles.push(tile('quantized', `Loss, ${quantizerName(quantizer)}`, measured(quantizer.loss_nats, number(quantizer.loss_nats)), 'nats', snapshot));
+                      isNumber(quantizer.error_ratio) ? percent(quantizer.error_ratio, quantizer.error_ratio_stderr) : words(quantizer.status), ''));
+      tiles.push(tile('quantized', `Loss, ${quantizerName(quantizer)}`, measured(quantizer.loss_nats, number(quantizer.loss_nats)), 'nats'));
     }
     const pooled = newest.pooled || {};
     if (isNumber(pooled.error_ratio)) {
-      tiles.push(tile('pooled', `E, ${quantizerName(pooled)}, all probe sets`, percent(pooled.error_ratio, pooled.error_ratio_stderr), `${integer(pooled.probe_tokens)} tokens`, snapshot));
+      tiles.push(tile('pooled', `E, ${quantizerName(pooled)}, all probe sets`, percent(pooled.error_ratio, pooled.error_ratio_stderr), `${integer(pooled.probe_tokens)} tokens`));
     }
     const predicted = predictedError(newest);
     if (predicted && isNumber(predicted.error_ratio)) {
       tiles.push(tile('predicted', `E at the end of the decay, ${quantizerName(predicted)}`, percent(predicted.error_ratio),
-                      `${percent(predicted.error_low_ratio)} to ${percent(predicted.error_high_ratio)}, predicted at step ${integer(newest.predicted_end.step)}`,
-                      snapshot));
+                      `${percent(predicted.error_low_ratio)} to ${percent(predicted.error_high_ratio)}, predicted at step ${integer(newest.predicted_end.step)}`));
     }
     const noise = newest.noise || {};
     if (isNumber(noise.delta_nats)) {
-      tiles.push(tile('noise', `Loss increase under ${percent(noise.relative_norm)} noise`, plusMinus(noise.delta_nats, noise.delta_stderr_nats), 'nats', snapshot));
+      tiles.push(tile('noise', `Loss increase under ${percent(noise.relative_norm)} noise`, plusMinus(noise.delta_nats, noise.delta_stderr_nats), 'nats'));
     }
-    tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), '', snapshot));
+    tiles.push(tile('trace', 'Hessian trace', measured(curvature.trace, plusMinus(curvature.trace, curvature.trace_stderr)), ''));
     tiles.push(tile('eigenvalue', 'Top eigenvalue', measured(curvature.top_eigenvalue, number(curvature.top_eigenvalue, 3)),
-                    isNumber(curvature.top_eigenvalue_upper) ? `at most ${number(curvature.top_eigenvalue_upper, 3)}` : '', snapshot));
-    if (status) {
-      tiles.push(tile('overhead', 'Training time lost', ...overhead(status), live));
-    }
+                    isNumber(curvature.top_eigenvalue_upper) ? `at most ${number(curvature.top_eigenvalue_upper, 3)}` : ''));
     fill('tiles', ...tiles);
+    fill('now-age', age(live, 'last step'), ' · ', age(snapshot, 'measured'));
   }
 }

@@ -151,6 +151,33 @@ class Page(unittest.TestCase):
             self.browser.evaluate("(() => { const part = document.getElementById('part'); part.value = 'half'; part.dispatchEvent(new Event('change')); })()")
             self.quiet()
 
+    def test_reads_at_a_glance_at_every_width(self):
+        for layers in (8, 200, 10_000):
+            reports = copy.deepcopy(self.reports)
+            names = [f"model.layers.{i}.mlp.experts.gate_up_proj[{i}]" for i in range(layers)]
+            for entry in reports[-1]["quantization"]:
+                entry["layers"] = [{**entry["layers"][0], "name": name} for name in names]
+            reports[-1]["curvature"]["layers"] = [{**reports[-1]["curvature"]["layers"][0], "name": name} for name in names]
+            run_dir = self.path(f"layers-{layers}")
+            write_run(run_dir, reports, self.events, self.status)
+            with Server(run_dir) as server:
+                for width in (1400, 1100, 800, 390):
+                    self.browser.open(server.url, width, 900, before="addEventListener('DOMContentLoaded', () => { window.early = document.body.innerText; })")
+                    self.browser.until(f"{SHOWN} && document.querySelector('#chart-evidence canvas').getAttribute('aria-label').length > 30")
+                    self.assertNotIn("No verdict yet", self.browser.evaluate("window.early"))
+                    self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), width)
+                    # No scroll bar inside the page's.
+                    self.assertEqual(self.browser.evaluate(
+                        "[...document.querySelectorAll('main *')].filter((node) => /auto|scroll/.test(getComputedStyle(node).overflowY + "
+                        "getComputedStyle(node).overflowX) && (node.scrollWidth > node.clientWidth || node.scrollHeight > node.clientHeight))"
+                        ".map((node) => node.closest('[id]').id)"), [], (layers, width))
+                    # Names break at their separators alone.
+                    self.assertEqual(self.browser.evaluate(
+                        "[...document.querySelectorAll('#layers tbody th')].flatMap((cell) => [...cell.childNodes]).filter((part) => "
+                        "{ const range = document.createRange(); range.selectNodeContents(part); return part.data && range.getClientRects().length > 1; })"
+                        ".map((part) => part.data)"), [], (layers, width))
+                    self.quiet()
+
     def test_shows_names_as_text(self):
         reports = copy.deepcopy(self.reports)
         for report in reports:
