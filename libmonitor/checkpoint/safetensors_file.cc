@@ -73,6 +73,10 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (size < kLengthBytes) return damaged(StrCat("it has only ", size, " bytes"));
   PTQWATCH_RETURN_IF_ERROR(
       file.ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), sizeof(length)), "header"));
+  // What git clone leaves in place of a large file.
+  if (std::memcmp(&length, "version ", sizeof(length)) == 0) {
+    return damaged("it is a pointer of Git LFS in place of the file, which git lfs pull fetches");
+  }
   if (length > static_cast<uint64_t>(size - kLengthBytes)) {
     return damaged(StrCat("a header of ", length, " bytes in a file of ", size));
   }

@@ -126,6 +126,8 @@ TEST_F(SafetensorsFileTest, RefusesHeadersThatAreNotThere) {
   EXPECT_THAT(Refusal("1234567"), HasSubstr("only 7 bytes"));
   EXPECT_THAT(Refusal(std::string(8, '\xff')), HasSubstr("18446744073709551615"));
   EXPECT_THAT(Refusal(std::string("\x03\0\0\0\0\0\0\0{}", 10)), HasSubstr("of 3 bytes"));
+  EXPECT_THAT(Refusal("version https://git-lfs.github.com/spec/v1\noid sha256:6f\nsize 12\n"),
+              HasSubstr("git lfs pull"));
   for (const std::string header : {"", " {}", "[]", "{", "{}x", "{\"a\"}", "{'a':1}", "\xff"}) {
     Refusal(WithHeader(header));
   }
