@@ -44,6 +44,8 @@ constexpr double kDriftGrowth = 1.15;
 // A drift need not follow the baseline's power law, so a spike during one needs this many sigmas
 // more.
 constexpr double kDriftDoubt = 2;
+// Share of the matrix weights above which a verdict says that they are not measured.
+constexpr double kMostUnseen = 0.2;
 constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the warm-up
 
 std::string WhyNoQuantizer(const Report& report) {
@@ -214,6 +216,16 @@ std::optional<int64_t> Analyzer::LossConvergedBefore(size_t added) const {
 }
 
 Verdict Analyzer::Add(const Report& report) {
+  Verdict verdict = Judge(report);
+  if (report.unseen && report.unseen->ratio > kMostUnseen) {
+    verdict.summary +=
+        StrFormat(". %.0f%% of the matrix weights are not measured, as '%s': %s",
+                  100 * report.unseen->ratio, report.unseen->largest, report.unseen->reason);
+  }
+  return verdict;
+}
+
+Verdict Analyzer::Judge(const Report& report) {
   const size_t added = history_.Add(report);
   still_since_ = history_.StillSince();
   if (still_since_) history_.ForgetMeasuredSince(*still_since_);

@@ -34,6 +34,7 @@ class Analyzer {
 
  private:
   struct Finding;
+  Verdict Judge(const Report& report);
   Finding Find() const;
   double Needed(double decayed, size_t reference) const;
   /// Carries the state over a snapshot without measurements, so that an alarm outlasts it.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -124,11 +125,16 @@ std::string NameOf(const TensorTable& table, const WeightKey& weight, const Use&
   return PartName(item.name, item.tensor.sizes(), weight.first, use.outputs * use.inputs);
 }
 
+std::vector<std::string> NamesOf(const TensorEntry& item) {
+  std::vector<std::string> names = {item.name};
+  names.insert(names.end(), item.aliases.begin(), item.aliases.end());
+  return names;
+}
+
 std::vector<std::string> NamesOf(const TensorTable& table, const WeightKey& weight,
                                  const Use& use) {
   const TensorEntry& item = table.entries[static_cast<size_t>(weight.parameter)];
-  std::vector<std::string> names = {item.name};
-  names.insert(names.end(), item.aliases.begin(), item.aliases.end());
+  std::vector<std::string> names = NamesOf(item);
   if (weight.part) names.push_back(NameOf(table, weight, use));
   return names;
 }
@@ -171,27 +177,38 @@ bool MayHaveMore(const TensorTable& table, const Survey& survey,
   return false;
 }
 
-// Returns the reason to skip the weight; empty if it is to be quantized.
-std::string WhySkipped(const TensorTable& table, const WeightKey& weight, const Survey& survey,
-                       const std::map<int, std::string>& uncovered, const LayerSelection& selection,
-                       int64_t max_gram_bytes) {
+// Why a weight is skipped.
+struct Reason {
+  std::string text = {};  // empty: it is quantized
+  bool unseen = false;    // ptqwatch cannot measure it, though it would be quantized
+};
+
+Reason WhySkipped(const TensorTable& table, const WeightKey& weight, const Survey& survey,
+                  const std::map<int, std::string>& uncovered, const std::set<int>& routers,
+                  const LayerSelection& selection, int64_t max_gram_bytes) {
   const Use& use = survey.use(weight);
   const auto other = uncovered.find(weight.parameter);
   if (std::string reason = WhyNotSelected(selection, NamesOf(table, weight, use));
       !reason.empty()) {
-    return reason;
+    return {reason};
   }
   if (weight == survey.last() && !selection.output_head) {
-    return other != uncovered.end() ? "output head, tied to an embedding" : "output head";
+    return {other != uncovered.end() ? "output head, tied to an embedding" : "output head"};
   }
-  if (other != uncovered.end()) return StrCat("also used as: ", other->second);
-  if (use.mixed) return "used in both orientations, or as matrices of different shapes";
+  if (!selection.routers && weight != survey.last() && routers.contains(weight.parameter)) {
+    return {"router: its output goes into a top-k"};
+  }
+  if (other != uncovered.end()) {
+    return {StrCat("also used as: ", other->second), other->second != kEmbedding};
+  }
+  if (use.mixed) return {"used in both orientations, or as matrices of different shapes", true};
   if (GramBytes(use.inputs) > max_gram_bytes) {
-    return StrCat("the Gram matrix of its ", use.inputs, " inputs takes ",
-                  Megabytes(GramBytes(use.inputs)), ", max_gram_bytes allows ",
-                  Megabytes(max_gram_bytes));
+    return {StrCat("the Gram matrix of its ", use.inputs, " inputs takes ",
+                   Megabytes(GramBytes(use.inputs)), ", max_gram_bytes allows ",
+                   Megabytes(max_gram_bytes)),
+            true};
   }
-  return "";
+  return {};
 }
 
 // The entry of the layer's weight in the replica.
@@ -204,8 +221,8 @@ int EntryOf(Replica& replica, const WeightKey& weight, const Use& use) {
 }
 
 // Adds the layers in order of first use, with their Grams and stages.
-void AddLayers(Replica& replica, const Survey& survey,
-               const std::map<WeightKey, std::string>& skipped, CapturePlan* plan) {
+void AddLayers(Replica& replica, const Survey& survey, const std::map<WeightKey, Reason>& skipped,
+               CapturePlan* plan) {
   std::map<std::pair<int64_t, std::vector<size_t>>, int> gram_of;
   std::vector<size_t> complete_at;  // per Gram: index of its completing product
   for (const WeightKey& weight : survey.order()) {
@@ -237,8 +254,13 @@ void AddLayers(Replica& replica, const Survey& survey,
 // Adds what is skipped of a parameter: all of it, some parts, or the rest beside the parts.
 void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
                   const std::map<int, std::string>& uncovered,
-                  const std::map<WeightKey, std::string>& skipped, CapturePlan* plan) {
+                  const std::map<WeightKey, Reason>& skipped, const LayerSelection& selection,
+                  CapturePlan* plan) {
   const TensorEntry& item = table.entries[static_cast<size_t>(parameter)];
+  const auto add = [plan](std::string name, const Reason& why, int64_t elements) {
+    plan->skipped.push_back({std::move(name), why.text, elements});
+    if (why.unseen) plan->unseen.push_back(plan->skipped.back());
+  };
   int64_t rest = item.tensor.numel();
   bool used = false;
   for (auto it = survey.uses().lower_bound({parameter}); it != survey.uses().end(); ++it) {
@@ -249,21 +271,22 @@ void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
     const auto why = skipped.find(weight);
     // Overlapping parts are not listed separately.
     if (why != skipped.end() && (!weight.part || uncovered.count(parameter) == 0)) {
-      plan->skipped.push_back({NameOf(table, weight, use), why->second, elements});
+      add(NameOf(table, weight, use), why->second, elements);
       rest -= elements;
     } else if (why == skipped.end()) {
       rest -= elements;
     }
   }
   if (rest <= 0) return;
+  const bool selected = WhyNotSelected(selection, NamesOf(item)).empty();
   if (const auto found = uncovered.find(parameter); found != uncovered.end()) {
-    plan->skipped.push_back({item.name, found->second, rest});
+    add(item.name, {found->second, selected && found->second != kEmbedding}, rest);
   } else if (used) {
-    plan->skipped.push_back({StrCat(item.name, " (rest)"), "no part of it is multiplied", rest});
+    add(StrCat(item.name, " (rest)"), {"no part of it is multiplied", selected}, rest);
   } else if (item.tensor.dim() < 2) {
-    plan->skipped.push_back({item.name, std::string(kNotAMatrix), rest});
+    add(item.name, {std::string(kNotAMatrix)}, rest);
   } else {
-    plan->skipped.push_back({item.name, "no operator of the forward pass takes it", rest});
+    add(item.name, {"no operator of the forward pass takes it", selected}, rest);
   }
 }
 
@@ -285,6 +308,19 @@ int64_t CapturePlan::GramBytesOf(const std::vector<int>& grams) const {
   int64_t bytes = 0;
   for (int gram : grams) bytes += GramBytes(gram_inputs[static_cast<size_t>(gram)]);
   return bytes;
+}
+
+std::optional<UnseenWeights> CapturePlan::Unseen() const {
+  if (unseen.empty()) return std::nullopt;
+  int64_t parameters = 0;
+  for (const SkippedLayer& layer : unseen) parameters += layer.parameters;
+  const auto largest = std::max_element(
+      unseen.begin(), unseen.end(),
+      [](const SkippedLayer& a, const SkippedLayer& b) { return a.parameters < b.parameters; });
+  return UnseenWeights{.ratio = static_cast<double>(parameters) /
+                                static_cast<double>(parameters + covered_parameters),
+                       .largest = largest->name,
+                       .reason = largest->reason};
 }
 
 std::vector<std::vector<int>> CapturePlan::Passes(int64_t max_bytes) const {
@@ -315,27 +351,30 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch
   Survey survey;
   std::map<int, std::string> uncovered;
   std::map<int, std::string> takers;
+  std::set<int> routers;
   for (const Batch& batch : batches.first(std::min(kMostSurveyed, batches.size()))) {
     ProductWatcher watcher(table, [&](const Product& product) { survey.Add(product); });
     PTQWATCH_RETURN_IF_ERROR(RunWatched(replica, batch, watcher));
     survey.EndPass();
-    uncovered.insert(watcher.uncovered().begin(), watcher.uncovered().end());
+    uncovered.merge(watcher.uncovered());
+    routers.insert(watcher.routers().begin(), watcher.routers().end());
     takers.insert(watcher.takers().begin(), watcher.takers().end());
     if (!MayHaveMore(table, survey, uncovered, takers)) break;
   }
   NoteHidden(survey, takers, uncovered);
   NoteOverlaps(survey, uncovered);
-  std::map<WeightKey, std::string> left_out;
+  std::map<WeightKey, Reason> left_out;
   for (const WeightKey& weight : survey.order()) {
-    std::string reason = WhySkipped(table, weight, survey, uncovered, selection, max_gram_bytes);
-    if (!reason.empty()) left_out.emplace(weight, std::move(reason));
+    Reason reason =
+        WhySkipped(table, weight, survey, uncovered, routers, selection, max_gram_bytes);
+    if (!reason.text.empty()) left_out.emplace(weight, std::move(reason));
   }
 
   CapturePlan plan;
   AddLayers(replica, survey, left_out, &plan);
   for (size_t i = 0; i < table.entries.size(); ++i) {
     if (!table.entries[i].is_parameter) continue;
-    AddSkippedOf(table, static_cast<int>(i), survey, uncovered, left_out, &plan);
+    AddSkippedOf(table, static_cast<int>(i), survey, uncovered, left_out, selection, &plan);
   }
   if (plan.layers.empty()) {
     std::string why;

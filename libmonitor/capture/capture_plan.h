@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,7 @@ struct CoveredLayer {
 struct CapturePlan {
   std::vector<CoveredLayer> layers;  ///< in order of first use
   std::vector<SkippedLayer> skipped;
+  std::vector<SkippedLayer> unseen;  ///< those of `skipped` that Report::unseen counts
   std::vector<int64_t> gram_inputs;  ///< d of each Gram matrix
   /// The Grams in the order of sequential calibration. A Gram is complete at the last use of a
   /// layer; if several layers share it, at the earliest of their last uses.
@@ -59,6 +61,7 @@ struct CapturePlan {
   int64_t covered_parameters = 0;
 
   int64_t gram_bytes() const;
+  std::optional<UnseenWeights> Unseen() const;
   /// Total bytes of these Grams.
   int64_t GramBytesOf(const std::vector<int>& grams) const;
   /// The Grams in order, split into runs of at most `max_bytes` each (or a single Gram).

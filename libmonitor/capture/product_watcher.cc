@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ATen/ops/index_select.h"
 #include "ATen/ops/mm.h"
 #include "ATen/ops/zeros.h"
 #include "ATen/record_function.h"
@@ -47,6 +48,8 @@ struct ProductWatcher::Inside : at::ObserverContext {
   at::Tensor recurrent;               // the factor of the hidden states that the operator computes
   bool backwards = false;             // goes backwards in time
   std::vector<int> taken;             // the parameters that an unknown operator takes
+  std::optional<GatheredWeights::Gather> gather;  // what the output picks from a weight
+  std::optional<RouteTracker::Route> route;       // that the output is on
 };
 
 thread_local ProductWatcher* ProductWatcher::current_ = nullptr;
@@ -79,17 +82,20 @@ std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFun
   const WatchedOp* op = FindOp(record.name());
   Inside inside;
   inside.known = op != nullptr;
+  self->product_.reset();
   try {
+    inside.route = self->routes_.Find(record.inputs());
     if (op != nullptr) {
       ++self->depth_;
       self->OnKnown(*op, record.inputs(), inside);
+      if (op->kind != OpKind::kCopy && op->kind != OpKind::kLookUp) inside.route = self->product_;
     } else {
       self->NoteTaken(record, inside);
     }
   } catch (const std::exception& error) {
     self->Fail(ErrorText(error));
   }
-  if (!inside.known && inside.taken.empty()) return nullptr;
+  if (!inside.known && inside.taken.empty() && !inside.route) return nullptr;
   return std::make_unique<Inside>(std::move(inside));
 }
 
@@ -98,6 +104,8 @@ void ProductWatcher::OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValu
   switch (op.kind) {
     case OpKind::kProduct:
       return OnMatrixProduct(TensorAt(inputs, op.left), TensorAt(inputs, op.right));
+    case OpKind::kGrouped:
+      return OnGrouped(TensorAt(inputs, 0), TensorAt(inputs, 1), TensorAt(inputs, 2));
     case OpKind::kLinear:
       return OnMatrixProduct(TensorAt(inputs, 0), Turned(TensorAt(inputs, 1)));
     case OpKind::kConvolution:
@@ -113,9 +121,14 @@ void ProductWatcher::OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValu
       inside.backwards = inputs[7].toBool();
       return;
     case OpKind::kLookUp:
-      return NoteLookUp(TensorAt(inputs, 0));
+      return OnLookUp(op, inputs, inside);
+    case OpKind::kChoice:
+      return routes_.NoteChoice(TensorAt(inputs, 0));
     case OpKind::kCopy:
       inside.copied = weights_.Find(TensorAt(inputs, 0));
+      if (const auto found = gathered_.Find(TensorAt(inputs, 0)); found && !found->turned) {
+        inside.gather = found->gather;
+      }
       return;
   }
 }
@@ -131,6 +144,12 @@ void ProductWatcher::OnEnd(const at::RecordFunction& record, at::ObserverContext
     if (outputs.empty()) return;
     if (inside->copied && outputs[0].isTensor()) {
       self->weights_.NoteCopy(*inside->copied, outputs[0].toTensor());
+    }
+    if (inside->gather && outputs[0].isTensor()) {
+      self->gathered_.Note(*inside->gather, outputs[0].toTensor());
+    }
+    if (inside->route && outputs[0].isTensor()) {
+      self->routes_.Note(*inside->route, outputs[0].toTensor());
     }
     if (inside->recurrent.defined()) {
       // [T, B, hidden]: all states but the last are inputs of the next step.
@@ -170,12 +189,32 @@ void ProductWatcher::NoteTaker(int entry, const char* op, const std::vector<c10:
   if (computes && !is_view) takers_.emplace(entry, op);
 }
 
-void ProductWatcher::NoteLookUp(const at::Tensor& table) {
-  if (const auto found = weights_.Find(table)) uncovered_.emplace(found->entry, "embedding");
+std::map<int, std::string> ProductWatcher::uncovered() const {
+  std::map<int, std::string> all = uncovered_;
+  for (const int entry : picked_) {
+    if (!picked_multiplied_.contains(entry)) all.emplace(entry, std::string(kEmbedding));
+  }
+  return all;
+}
+
+void ProductWatcher::OnLookUp(const WatchedOp& op, c10::ArrayRef<const c10::IValue> inputs,
+                              Inside& inside) {
+  const auto found = weights_.Find(TensorAt(inputs, 0));
+  if (!found) return;
+  const at::Tensor index = PickedRows(op.name, inputs);
+  const at::Tensor& stored = weights_.parameter(found->entry);
+  const bool whole = found->view.defined() && Layout::Of(found->view) == Layout::Of(stored);
+  if (index.defined() && whole && !found->rewritten && stored.dim() == 3 &&
+      stored.is_contiguous()) {
+    inside.gather = {found->entry, index};
+    picked_.insert(found->entry);
+  } else {
+    uncovered_.emplace(found->entry, std::string(kEmbedding));
+  }
 }
 
 void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& right) {
-  if (!left.defined() || !right.defined()) return;
+  if (!left.defined() || !right.defined() || OnStack(left, right)) return;
   const at::Tensor a = WithoutBatch(left);
   const at::Tensor b = WithoutBatch(right);
   const auto weight_a = weights_.Find(a);
@@ -193,6 +232,84 @@ void ProductWatcher::OnMatrixProduct(const at::Tensor& left, const at::Tensor& r
     const bool vector = right.dim() == 1;
     TakeMatrix(turned, right, vector ? InputForm::Kind::kRows : InputForm::Kind::kColumns);
   }
+}
+
+// Whether one factor is, or has been picked from, a stack of matrices.
+bool ProductWatcher::OnStack(const at::Tensor& left, const at::Tensor& right) {
+  for (const bool is_left : {true, false}) {
+    const at::Tensor& factor = is_left ? left : right;
+    const at::Tensor& input = is_left ? right : left;
+    if (factor.dim() != 3) continue;
+    if (const auto found = gathered_.Find(factor)) {
+      const int entry = found->gather.entry;
+      picked_multiplied_.insert(entry);
+      if (found->rewritten || input.dim() != 3) {
+        uncovered_.emplace(entry, found->rewritten ? kRewritten : kPart);
+        return true;
+      }
+      const int64_t matrices = weights_.parameter(entry).size(0);
+      for (const auto& [matrix, places] : PlacesOf(found->gather.index, matrices)) {
+        TakeOfStack({entry, found->turned, is_left}, matrix, input.index_select(0, places));
+      }
+      return true;
+    }
+    const auto stack = StackOf(factor);
+    if (!stack || input.dim() != 3 || weights_.Find(input)) continue;
+    for (int64_t matrix = 0; matrix < factor.size(0); ++matrix) {
+      TakeOfStack({stack->entry, stack->turned, is_left}, matrix, input.select(0, matrix));
+    }
+    return true;
+  }
+  return false;
+}
+
+// The rows of `input` are sorted by matrix, with `ends` behind the last of each; those behind the
+// last end belong to none.
+void ProductWatcher::OnGrouped(const at::Tensor& input, const at::Tensor& factor,
+                               const at::Tensor& ends) {
+  const auto stack = StackOf(factor);
+  if (!stack || !ends.defined() || input.dim() != 2) {
+    if (const auto found = weights_.Find(factor)) uncovered_.emplace(found->entry, kPart);
+    return;
+  }
+  const at::Tensor all = ends.to(at::kCPU, at::kLong).contiguous();
+  int64_t begin = 0;
+  for (int64_t matrix = 0; matrix < all.numel(); ++matrix) {
+    const int64_t end = all.const_data_ptr<int64_t>()[matrix];
+    TakeOfStack({stack->entry, stack->turned, /*is_left=*/false}, matrix,
+                input.narrow(0, begin, end - begin));
+    begin = end;
+  }
+}
+
+// The whole parameter [layers, a, b] that a tensor is, as it is or with each matrix transposed.
+std::optional<ProductWatcher::Stack> ProductWatcher::StackOf(const at::Tensor& factor) const {
+  const auto found = weights_.Find(factor);
+  if (!found || found->rewritten || !found->view.defined() || found->view.dim() != 3) {
+    return std::nullopt;
+  }
+  const at::Tensor& stored = weights_.parameter(found->entry);
+  if (stored.dim() != 3 || !stored.is_contiguous() || stored.size(0) == 1) return std::nullopt;
+  const bool plain = Layout::Of(found->view) == Layout::Of(stored);
+  const bool turned = Layout::Of(found->view.transpose(1, 2)) == Layout::Of(stored);
+  if (!plain && !turned) return std::nullopt;
+  return Stack{found->entry, !plain, false};
+}
+
+void ProductWatcher::TakeOfStack(const Stack& stack, int64_t matrix, at::Tensor input) {
+  const at::Tensor& stored = weights_.parameter(stack.entry);
+  // Stored [m, d] if the left factor is as stored, or the right one turned.
+  const bool transposed = stack.is_left == stack.turned;
+  const int64_t rows = stored.size(1);
+  const int64_t columns = stored.size(2);
+  handler_({.entry = stack.entry,
+            .part = stored.size(0) > 1,
+            .first = matrix * rows * columns,
+            .outputs = transposed ? columns : rows,
+            .inputs = transposed ? rows : columns,
+            .transposed = transposed,
+            .input = {std::move(input),
+                      {stack.is_left ? InputForm::Kind::kColumns : InputForm::Kind::kRows}}});
 }
 
 // A recurrent operator multiplied `states` [.., d] with `factor` [d, m] in its time steps.
@@ -237,6 +354,9 @@ void ProductWatcher::TakeMatrix(const FoundWeight& weight, const at::Tensor& inp
   if (!transposed && !plain) {
     uncovered_.emplace(weight.entry, kPart);
     return;
+  }
+  if (form == InputForm::Kind::kRows && factor.size(1) < factor.size(0)) {
+    product_ = {weight.entry, factor.size(1)};
   }
   handler_({.entry = weight.entry,
             .outputs = factor.size(1),

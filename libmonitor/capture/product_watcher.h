@@ -5,11 +5,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "capture/gathered_weights.h"
 #include "capture/layer_input.h"
+#include "capture/route_tracker.h"
 #include "capture/weight_finder.h"
 
 // Declared here because files that include record_function.h must be compiled like LibTorch (see
@@ -26,6 +31,9 @@ namespace ptqwatch::internal {
 
 enum class OpKind;
 struct WatchedOp;
+
+/// Why a parameter is skipped of which rows are looked up.
+inline constexpr std::string_view kEmbedding = "embedding";
 
 /// A product with a weight W [m, d]: y = W x for each row x of the input.
 struct Product {
@@ -50,6 +58,9 @@ struct Product {
 ///     of weights that are stacked, [layers, m, d];
 ///   - a parameter of more dimensions, as the row-major matrix that its memory holds;
 ///   - either of them with a batch dimension of 1 or expanded;
+///   - a contiguous stack [layers, a, b], as the layers of a bmm, of _grouped_mm, or as an index
+///   has
+///     picked them for each row of the input: each matrix with the rows that meet it;
 ///   - the weight [O, C, ...] of a convolution in one group, as [O, C * ...], with windows;
 ///   - the weight [C, O, ...] of a transposed one, as [O * ..., C], with pixels;
 ///   - the weight [O, A, B] of bilinear, as [O * A, B], with its second input.
@@ -66,7 +77,9 @@ class ProductWatcher {
   /// The first problem inside a callback, where ATen swallows exceptions; empty if there is none.
   const std::string& problem() const { return problem_; }
   /// Parameters that are used other than by such products, with the reason.
-  const std::map<int, std::string>& uncovered() const { return uncovered_; }
+  std::map<int, std::string> uncovered() const;
+  /// Parameters whose outputs choose by a top-k: routers of experts.
+  const std::set<int>& routers() const { return routes_.routers(); }
   /// The first unknown operator with results of its own that takes a parameter (of two or more
   /// dimensions). Products inside such an operator are not visible.
   const std::map<int, std::string>& takers() const { return takers_; }
@@ -76,15 +89,25 @@ class ProductWatcher {
 
  private:
   struct Inside;
+  // A parameter [layers, a, b] as a factor of a product.
+  struct Stack {
+    int entry = 0;
+    bool turned = false;  // each matrix is transposed
+    bool is_left = false;
+  };
 
   static std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& record);
   static void OnEnd(const at::RecordFunction& record, at::ObserverContext* context);
   void OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValue> inputs, Inside& inside);
   void Fail(std::string problem);
-  void NoteLookUp(const at::Tensor& table);
+  void OnLookUp(const WatchedOp& op, c10::ArrayRef<const c10::IValue> inputs, Inside& inside);
   void NoteTaken(const at::RecordFunction& record, Inside& inside);
   void NoteTaker(int entry, const char* op, const std::vector<c10::IValue>& outputs);
   void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
+  bool OnStack(const at::Tensor& left, const at::Tensor& right);
+  void OnGrouped(const at::Tensor& input, const at::Tensor& factor, const at::Tensor& ends);
+  std::optional<Stack> StackOf(const at::Tensor& factor) const;
+  void TakeOfStack(const Stack& stack, int64_t matrix, at::Tensor input);
   void OnHiddenStates(const at::Tensor& states, const at::Tensor& factor);
   void OnBilinear(const at::Tensor& b, const at::Tensor& kernel);
   void OnConvolution(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
@@ -94,7 +117,12 @@ class ProductWatcher {
   static thread_local ProductWatcher* current_;
   const Handler handler_;
   WeightFinder weights_;
+  GatheredWeights gathered_;
+  RouteTracker routes_;
+  std::optional<RouteTracker::Route> product_;  // of the operator that begins
   std::map<int, std::string> uncovered_;
+  std::set<int> picked_;  // stacked weights of which matrices were picked
+  std::set<int> picked_multiplied_;
   std::map<int, std::string> takers_;
   std::string problem_;
   uint64_t handle_ = 0;

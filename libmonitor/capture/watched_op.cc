@@ -13,6 +13,7 @@ constexpr WatchedOp kOps[] = {
     {"mm", OpKind::kProduct},
     {"mv", OpKind::kProduct},
     {"bmm", OpKind::kProduct},
+    {"_grouped_mm", OpKind::kGrouped},
     {"addmm", OpKind::kProduct, 1, 2},
     {"addmm_", OpKind::kProduct, 1, 2},
     {"_addmm_activation", OpKind::kProduct, 1, 2},
@@ -35,6 +36,7 @@ constexpr WatchedOp kOps[] = {
     {"index", OpKind::kLookUp},
     {"index_select", OpKind::kLookUp},
     {"gather", OpKind::kLookUp},
+    {"topk", OpKind::kChoice},
     {"to", OpKind::kCopy},
     {"contiguous", OpKind::kCopy},
     {"clone", OpKind::kCopy},
@@ -66,6 +68,19 @@ bool OnlyCopies(std::string_view name) { return name == "aten::copy_" || EndsWit
 
 at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i) {
   return i < inputs.size() && inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
+}
+
+at::Tensor PickedRows(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  at::Tensor index;
+  if (name == "index" && inputs[1].isList() && inputs[1].toListRef().size() == 1) {
+    const c10::IValue& first = inputs[1].toListRef()[0];
+    if (first.isTensor()) index = first.toTensor();
+  } else if (name == "index_select" && inputs[1].toInt() == 0) {
+    index = TensorAt(inputs, 2);
+  }
+  const bool numbers = index.defined() && index.dim() == 1 &&
+                       (index.scalar_type() == at::kLong || index.scalar_type() == at::kInt);
+  return numbers ? index : at::Tensor();
 }
 
 int64_t GroupsOf(OpKind kind, c10::ArrayRef<const c10::IValue> inputs) {

@@ -13,6 +13,7 @@ namespace ptqwatch::internal {
 
 enum class OpKind {
   kProduct,  ///< a product of two matrices
+  kGrouped,  ///< products of runs of rows, each with a matrix of its own
   kLinear,   ///< a product of a matrix and the transpose of another
   kConvolution,
   kTransposedConvolution,
@@ -20,6 +21,7 @@ enum class OpKind {
   kBilinear,
   kRecurrentLayer,
   kLookUp,
+  kChoice,  ///< a top-k
   kCopy,
 };
 
@@ -39,6 +41,9 @@ bool OnlyCopies(std::string_view name);
 
 /// Argument `i`; undefined if it is not a tensor.
 at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i);
+
+/// The index [S] of a look-up that picks entries of the first dimension; undefined for any other.
+at::Tensor PickedRows(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
 /// The groups of a convolution with these arguments.
 int64_t GroupsOf(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);

@@ -14,7 +14,11 @@ Layout Layout::Of(const at::Tensor& tensor) {
 }
 
 Layout Layout::Transposed() const {
-  return {{sizes.rbegin(), sizes.rend()}, {strides.rbegin(), strides.rend()}};
+  Layout turned = *this;
+  const size_t last = sizes.size() - 1;
+  std::swap(turned.sizes[last], turned.sizes[last - 1]);
+  std::swap(turned.strides[last], turned.strides[last - 1]);
+  return turned;
 }
 
 WeightFinder::WeightFinder(const TensorTable& table) : table_(table) {
@@ -48,8 +52,9 @@ std::optional<FoundWeight> WeightFinder::Find(const at::Tensor& tensor) const {
   const Layout layout = Layout::Of(tensor);
   if (layout == copy.layout) {
     weight.view = copy.original.view;
-  } else if (layout.sizes.size() == 2 && layout == copy.layout.Transposed()) {
-    weight.view = copy.original.view.t();
+  } else if (layout.sizes.size() >= 2 && layout.sizes.size() == copy.layout.sizes.size() &&
+             layout == copy.layout.Transposed()) {
+    weight.view = copy.original.view.transpose(-2, -1);
   }
   return weight;
 }

@@ -17,7 +17,7 @@ struct Layout {
   std::vector<int64_t> strides;  ///< 0 for dimensions of one element
 
   static Layout Of(const at::Tensor& tensor);
-  /// The layout of a matrix's transpose.
+  /// With the last two dimensions exchanged. REQUIRES: there are two.
   Layout Transposed() const;
   friend bool operator==(const Layout&, const Layout&) = default;
 };

@@ -20,6 +20,7 @@ void AddTo(Report& report, const QuantizationResult& result) {
   report.calibration_mode = result.calibration_mode;
   report.quantization = result.quantizers;
   report.skipped_layers = result.skipped_layers;
+  report.unseen = result.unseen;
 }
 
 void AddTo(QuantizationReport& report, const ErrorCurvature& error) {

@@ -30,6 +30,7 @@ struct QuantizationResult {
   std::optional<double> accuracy_stderr = {};
   std::optional<CalibrationMode> calibration_mode = {};
   std::vector<SkippedLayer> skipped_layers = {};
+  std::optional<UnseenWeights> unseen = {};
   std::vector<QuantizationReport> quantizers = {};  ///< without the fields of ErrorCurvature
   QuantizedWeights weights = {};
   std::shared_ptr<Reservation> held = {};  ///< memory of the weights

@@ -136,6 +136,7 @@ QuantizationMeasurement::Portion QuantizationMeasurement::PortionFor(int64_t ava
 QuantizationResult QuantizationMeasurement::NothingMeasured() const {
   QuantizationResult result;
   result.skipped_layers = session_.plan().skipped;
+  result.unseen = session_.plan().Unseen();
   result.calibration_mode = options_.calibration_mode;
   for (size_t i = 0; i < options_.quantizers.size(); ++i) {
     QuantizationReport& report = result.quantizers.emplace_back(ReportOf(options_.quantizers[i]));

@@ -60,6 +60,12 @@ std::vector<MetricInfo> MeasurementMetrics() {
        "Share of all parameters that was quantized.",
        {"method", "bits", "format"},
        Coverage},
+      {"ptqwatch_unseen_weights_ratio",
+       kGauge,
+       "Share of the matrix weights that is not measured, without embeddings, output head, routers "
+       "and what is excluded. largest: its largest weight; reason: of that one.",
+       {"largest", "reason"},
+       Unseen},
       {"ptqwatch_layer_quantization_error_ratio",
        kGauge,
        "Relative squared error of a layer's output under quantization, tr(dW H dW^T) / "

@@ -34,6 +34,12 @@ Samples Coverage(Input input) {
   return samples;
 }
 
+Samples Unseen(Input input) {
+  if (input.report == nullptr || !input.report->report.unseen) return {};
+  const UnseenWeights& unseen = *input.report->report.unseen;
+  return {{{unseen.largest, unseen.reason}, unseen.ratio}};
+}
+
 Samples SliceProgress(Input input) {
   const SliceStatus& slice = input.status.slice;
   if (slice.state == SliceState::kDone) return One(1.0);

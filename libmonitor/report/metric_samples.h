@@ -59,6 +59,7 @@ Samples PerQuantizer(Input input) {
 }
 
 Samples Coverage(Input input);
+Samples Unseen(Input input);
 
 Samples SliceProgress(Input input);
 

@@ -169,6 +169,13 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("parameters", record.parameters);
 }
 
+template <Of<UnseenWeights> Record, typename Visitor>
+void VisitFields(Record& record, Visitor&& visit) {
+  visit("ratio", record.ratio);
+  visit("largest", record.largest);
+  visit("reason", record.reason);
+}
+
 template <Of<Plan> Record, typename Visitor>
 void VisitFields(Record& record, Visitor&& visit) {
   visit("probe_batches", record.probe_batches);
@@ -406,6 +413,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("calibration_mode", record.calibration_mode);
   visit("quantization", record.quantization);
   visit("skipped_layers", record.skipped_layers);
+  visit("unseen", record.unseen);
   visit("curvature", record.curvature);
   visit("averaging", record.averaging);
   visit("mixed_precision", record.mixed_precision);

@@ -267,7 +267,7 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
                    quantizers: typing.Sequence[str | QuantizerFields] = ("gptq4",), *,
                    overrides: typing.Mapping[str, str | QuantizerFields] | None = None,
                    include: typing.Sequence[str] = (), exclude: typing.Sequence[str] = (), output_head: bool = False,
-                   calibration_mode: typing.Literal["one_shot", "sequential"] = "one_shot",
+                   routers: bool = False, calibration_mode: typing.Literal["one_shot", "sequential"] = "one_shot",
                    max_gram_bytes: int = 8 << 30, threads: int | None = None) -> list[ModelQuantization]:
     """Quantizes every weight of a model that is multiplied with activations, as a monitor with the same options does.
 
@@ -282,6 +282,7 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
       overrides: {glob over parameter names: quantizer} for layers with another one. The first match wins.
       include, exclude: globs over parameter names: only these, and not those.
       output_head: also quantize the last product of the forward pass.
+      routers: also quantize matrices whose output goes into a top-k, as that which chooses a token's experts.
       calibration_mode: "one_shot": activations of the full-precision model; "sequential": of the partly quantized one.
       max_gram_bytes: of Gram matrices at a time. With less memory the data runs through the model more often.
       threads: torch.get_num_threads() by default.
@@ -300,11 +301,11 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
         raise TypeError(f"quantizers is {quantizers!r}; it must be a list")
     if overrides is not None and not isinstance(overrides, collections.abc.Mapping):
         raise TypeError(f"overrides is {overrides!r}; it must be a dict")
-    check(bool, output_head=output_head)
+    check(bool, output_head=output_head, routers=routers)
     check(str, calibration_mode=calibration_mode)
     check(int, max_gram_bytes=max_gram_bytes)
     options = {"overrides": list((overrides or {}).items()), "include": globs(include, "include"), "exclude": globs(exclude, "exclude"),
-               "output_head": output_head, "calibration_mode": calibration_mode, "max_gram_bytes": max_gram_bytes,
+               "output_head": output_head, "routers": routers, "calibration_mode": calibration_mode, "max_gram_bytes": max_gram_bytes,
                "threads": _threads(threads)}
     results = []
     for quantizer in quantizers:

@@ -21,6 +21,7 @@ constexpr void VisitFields(LayerSelection& layers, Visitor&& visit) {
   visit("include", layers.include);
   visit("exclude", layers.exclude);
   visit("output_head", layers.output_head);
+  visit("routers", layers.routers);
 }
 
 template <typename Visitor>

@@ -147,10 +147,10 @@ void BindQuantize(py::module_& module) {
          const py::object& quantizer,
          const std::vector<std::pair<std::string, py::object>>& overrides,
          std::vector<std::string> include, std::vector<std::string> exclude, bool output_head,
-         const std::string& calibration_mode, int64_t max_gram_bytes, int threads) {
+         bool routers, const std::string& calibration_mode, int64_t max_gram_bytes, int threads) {
         ModelQuantizationOptions options{
             .spec = QuantizerSpecFrom(quantizer),
-            .layers = {std::move(include), std::move(exclude), output_head},
+            .layers = {std::move(include), std::move(exclude), output_head, routers},
             .calibration_mode = ValueOrRaise(ParseCalibrationMode(calibration_mode)),
             .max_gram_bytes = max_gram_bytes};
         for (const auto& [pattern, spec] : overrides) {
@@ -161,7 +161,8 @@ void BindQuantize(py::module_& module) {
       },
       py::kw_only(), py::arg("adapter"), py::arg("batches"), py::arg("quantizer"),
       py::arg("overrides"), py::arg("include"), py::arg("exclude"), py::arg("output_head"),
-      py::arg("calibration_mode"), py::arg("max_gram_bytes"), py::arg("threads"));
+      py::arg("routers"), py::arg("calibration_mode"), py::arg("max_gram_bytes"),
+      py::arg("threads"));
 }
 
 }  // namespace ptqwatch::python

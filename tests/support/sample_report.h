@@ -293,6 +293,7 @@ inline AnalyzedReport SampleReport() {
   report.quantization = {SampleQuantization(QuantizationMethod::kGptq, 3, 0.208),
                          SampleQuantization(QuantizationMethod::kRtn, 4, 0.05)};
   report.skipped_layers = {{"head.weight", "output head", 4096}};
+  report.unseen = {.ratio = 0.25, .largest = "mix.weight", .reason = "goes into aten::mix"};
   report.curvature = SampleCurvature();
   report.averaging = {SampleAveraging()};
   report.mixed_precision = {SampleMixedPrecision()};

@@ -32,6 +32,9 @@ struct LayerSelection {
   std::vector<std::string> exclude = {};
   /// Also quantize the output head: the last product of the forward pass.
   bool output_head = false;
+  /// Also quantize routers: matrices with fewer outputs than inputs whose output goes into a top-k,
+  /// as that which chooses a token's experts. Published models keep them in full precision.
+  bool routers = false;
 };
 
 /// How to measure the loss surface on the subject's curvature batches: the top eigenvalue and the

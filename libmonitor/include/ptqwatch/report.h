@@ -337,6 +337,14 @@ struct SkippedLayer {
   friend bool operator==(const SkippedLayer&, const SkippedLayer&) = default;
 };
 
+/// Matrix weights that would be quantized, but that ptqwatch cannot measure.
+struct UnseenWeights {
+  double ratio = 0;  ///< of all matrix weights but embeddings, head, routers, and what is excluded
+  std::string largest;  ///< name of the largest one
+  std::string reason;   ///< why it is not measured
+  friend bool operator==(const UnseenWeights&, const UnseenWeights&) = default;
+};
+
 /// How weights are averaged.
 enum class AveragingKind {
   kWindow = 0,       ///< the mean of the last snapshots (LAWA, arXiv 2209.14981)
@@ -453,6 +461,7 @@ struct Report {
   std::optional<CalibrationMode> calibration_mode;
   std::vector<QuantizationReport> quantization;
   std::vector<SkippedLayer> skipped_layers;
+  std::optional<UnseenWeights> unseen;  ///< absent: all are measured
   /// Absent if curvature is off (MonitorOptions::curvature) or was not due.
   std::optional<CurvatureReport> curvature;
   std::vector<AveragingReport> averaging;

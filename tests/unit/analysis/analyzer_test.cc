@@ -194,6 +194,22 @@ TEST(Analyzer, CurvatureAloneIsNoAlarm) {
   EXPECT_THAT(verdicts.back().summary, HasSubstr("too little for an alarm"));
 }
 
+TEST(Analyzer, SaysWhichWeightsAreNotMeasured) {
+  Analyzer analyzer;
+  FeedStable(analyzer);
+  Report report = At(13600, 0.1);
+  report.unseen = {.ratio = 0.2, .largest = "mix.weight", .reason = "goes into aten::mix"};
+  EXPECT_THAT(analyzer.Add(report).summary, Not(HasSubstr("not measured")));
+  report.step = 14000;
+  report.unseen->ratio = 0.874;
+  const std::string sentence =
+      ". 87% of the matrix weights are not measured, as 'mix.weight': goes into aten::mix";
+  EXPECT_THAT(analyzer.Add(report).summary, EndsWith(sentence));
+  report.step = 14400;
+  report.quantization.clear();
+  EXPECT_THAT(analyzer.Add(report).summary, EndsWith(sentence));
+}
+
 TEST(Analyzer, FindsAJumpWithoutADecay) {
   Analyzer analyzer;
   FeedStable(analyzer);

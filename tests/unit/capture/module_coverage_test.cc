@@ -45,6 +45,9 @@ constexpr char kRemarks[] = R"(
   forward pass takes it".
 )";
 
+// From here on, the page is of tests/python/test_experts.py.
+constexpr char kExperts[] = "\n## Mixtures of experts\n";
+
 /// A module or an operator that is run with parameters of those names.
 struct Case {
   std::string text;
@@ -369,14 +372,18 @@ TEST(ModuleCoverage, IsThatOfThePage) {
     for (const Case& tested : cases) page += Row(tested);
   }
   page += kRemarks;
-  if (std::getenv("PTQWATCH_WRITE_DOCS") != nullptr) {
-    std::ofstream(kPath) << page;
-    return;
-  }
   std::stringstream text;
   text << std::ifstream(kPath).rdbuf();
-  EXPECT_EQ(text.str(), page) << "docs/modules.md is out of date: see its comment. Expected:\n"
-                              << page;
+  const std::string before = text.str();
+  const size_t experts = before.find(kExperts);
+  ASSERT_NE(experts, std::string::npos);
+  if (std::getenv("PTQWATCH_WRITE_DOCS") != nullptr) {
+    std::ofstream(kPath) << page << before.substr(experts);
+    return;
+  }
+  EXPECT_EQ(before.substr(0, experts), page)
+      << "docs/modules.md is out of date: see its comment. Expected:\n"
+      << page;
 }
 
 }  // namespace module_coverage_test

@@ -1,0 +1,39 @@
+#include "capture/route_tracker.h"
+
+#include <utility>
+
+namespace ptqwatch::internal {
+std::optional<RouteTracker::Route> RouteTracker::At(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage() || tensor.dim() == 0) return std::nullopt;
+  const auto found = places_.find(tensor.storage().unsafeGetStorageImpl());
+  if (found == places_.end() || found->second.storage.expired()) return std::nullopt;
+  const Route& route = found->second.route;
+  if (tensor.size(-1) != route.outputs) return std::nullopt;
+  return route;
+}
+
+std::optional<RouteTracker::Route> RouteTracker::Find(
+    c10::ArrayRef<const c10::IValue> inputs) const {
+  if (places_.empty()) return std::nullopt;
+  for (const c10::IValue& input : inputs) {
+    if (!input.isTensor()) continue;
+    if (const auto route = At(input.toTensor())) return route;
+  }
+  return std::nullopt;
+}
+
+void RouteTracker::Note(const Route& route, const at::Tensor& output) {
+  if (!output.defined() || !output.has_storage() || output.dim() == 0) return;
+  if (output.size(-1) != route.outputs) return;
+  std::erase_if(places_, [](const auto& item) { return item.second.storage.expired(); });
+  places_.insert_or_assign(
+      output.storage().unsafeGetStorageImpl(),
+      Place{c10::weak_intrusive_ptr<c10::StorageImpl>(output.storage().getWeakStorageImpl()),
+            route});
+}
+
+void RouteTracker::NoteChoice(const at::Tensor& scores) {
+  if (const auto route = At(scores)) routers_.insert(route->entry);
+}
+
+}  // namespace ptqwatch::internal
