@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -337,7 +338,8 @@ TEST_F(WorkBudgetTest, IsNicerWithoutASpareCore) {
     budget_->Enter();
     clock_.Advance(milliseconds(200));
     budget_->Begin(Task::kSnapshot);
-    EXPECT_GT(nice(), before);
+    constexpr int kNicest = 19;  // nothing is nicer, as under `nice -n 19 tests/run`
+    EXPECT_GE(nice(), std::min(before + 1, kNicest));
     // Linux may refuse to leave idle priority.
     budget_->BeginFullSpeed();
     budget_->End();
