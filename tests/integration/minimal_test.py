@@ -14,10 +14,16 @@ MINIMAL = None
 class Minimal(unittest.TestCase):
     def test_keeps_a_journal_and_says_what_quantization_costs(self):
         with tempfile.TemporaryDirectory() as folder:
-            with Trainer(MINIMAL, short=False, cwd=folder) as trainer:
-                code, out, err = trainer.finish(timeout=100)
-            reports, _, bad = journal(os.path.join(folder, "runs", "minimal"))
+            for attempt in (1, 2):  # the second goes on in the directory of the first
+                with self.subTest(attempt=attempt):
+                    self.check(folder, attempt)
+
+    def check(self, folder, attempt):
+        with Trainer(MINIMAL, short=False, cwd=folder) as trainer:
+            code, out, err = trainer.finish(timeout=100)
+        reports, _, bad = journal(os.path.join(folder, "runs", "minimal"))
         self.assertEqual(code, 0, err)
+        self.assertEqual(reports[-1]["attempt"], attempt)
         # On a busy machine it reports skipped snapshots, and nothing else.
         rest = [line for line in err.splitlines()
                 if "no core is spare" not in line and "due snapshots" not in line and "snapshots that are due" not in line]
