@@ -208,5 +208,5 @@ function eventList(events) {
   const newest = events.slice(-50).reverse();
   const earlier = newest.slice(SHOWN_EVENTS);
   return el('div', {}, list(newest.slice(0, SHOWN_EVENTS)),
-            earlier.length > 0 ? el('details', {}, el('summary', {}, `${earlier.length} earlier`), list(earlier)) : null);
+            earlier.length > 0 ? el('details', {open: Boolean(byId('events').querySelector('details[open]'))}, el('summary', {}, `${earlier.length} earlier`), list(earlier)) : null);
 }

@@ -219,7 +219,7 @@ Verdict Analyzer::Add(const Report& report) {
   Verdict verdict = Judge(report);
   if (report.unseen && report.unseen->ratio > kMostUnseen) {
     verdict.summary +=
-        StrFormat(". %.0f%% of the matrix weights are not measured, as '%s': %s",
+        StrFormat(". %.0f%% of the matrix weights are not measured; the largest is '%s': %s",
                   100 * report.unseen->ratio, report.unseen->largest, report.unseen->reason);
   }
   return verdict;
@@ -367,7 +367,9 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
             StrFormat(", %s; the learning rate is unknown, so its decay may be the reason", beyond);
         break;
       }
-      verdict.summary += StrFormat(", %s: %s, too little for an alarm", beyond, Reason(finding));
+      verdict.summary += StrFormat(
+          ", %s: %s, %s", beyond, Reason(finding),
+          finding.change->sigmas < finding.needed ? "too little for an alarm" : "not confirmed");
       break;
     default:
       verdict.summary += StrFormat(", as the plateau predicts (%.3g)",

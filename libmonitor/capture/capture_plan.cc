@@ -199,7 +199,8 @@ Reason WhySkipped(const TensorTable& table, const WeightKey& weight, const Surve
     return {"router: its output goes into a top-k"};
   }
   if (other != uncovered.end()) {
-    return {StrCat("also used as: ", other->second), other->second != kEmbedding};
+    const bool embedding = other->second == kEmbedding;
+    return {embedding ? StrCat("also used as: ", other->second) : other->second, !embedding};
   }
   if (use.mixed) return {"used in both orientations, or as matrices of different shapes", true};
   if (GramBytes(use.inputs) > max_gram_bytes) {

@@ -24,7 +24,7 @@ std::optional<GatheredWeights::Found> GatheredWeights::Find(const at::Tensor& fa
   if (factors.dim() != 3 || factors.storage_offset() != copy.offset) return std::nullopt;
   const bool plain = Layout::Of(factors) == copy.layout;
   if (!plain && Layout::Of(factors.transpose(1, 2)) != copy.layout) return std::nullopt;
-  return Found{copy.gather, !plain, factors._version() != copy.version};
+  return Found{copy.gather, plain == copy.gather.turned, factors._version() != copy.version};
 }
 
 std::map<int64_t, at::Tensor> PlacesOf(const at::Tensor& index, int64_t count) {

@@ -19,8 +19,9 @@ namespace ptqwatch::internal {
 class GatheredWeights {
  public:
   struct Gather {
-    int entry = 0;     ///< of the stacked weight, in the table
-    at::Tensor index;  ///< [S], which of the E matrices each factor is
+    int entry = 0;        ///< of the stacked weight, in the table
+    at::Tensor index;     ///< [S], which of the E matrices each factor is
+    bool turned = false;  ///< the copy has their transposes
   };
   struct Found {
     Gather gather;

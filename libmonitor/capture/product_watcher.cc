@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kRewritten[] = "a copy of it that was changed is multiplied";
 constexpr char kFactor[] = "multiplied with another parameter";
+constexpr char kPicked[] = "an index picks parts of it whose products are not seen";
 constexpr char kPart[] = "only a part or a reshaped form of it is multiplied";
 
 template <typename Take>
@@ -123,11 +124,13 @@ void ProductWatcher::OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValu
     case OpKind::kLookUp:
       return OnLookUp(op, inputs, inside);
     case OpKind::kChoice:
-      return routes_.NoteChoice(TensorAt(inputs, 0));
+      return OnTopK(inputs);
     case OpKind::kCopy:
       inside.copied = weights_.Find(TensorAt(inputs, 0));
-      if (const auto found = gathered_.Find(TensorAt(inputs, 0)); found && !found->turned) {
+      if (const auto found = gathered_.Find(TensorAt(inputs, 0))) {
+        if (found->rewritten) uncovered_.emplace(found->gather.entry, kRewritten);
         inside.gather = found->gather;
+        inside.gather->turned = found->turned;
       }
       return;
   }
@@ -189,10 +192,19 @@ void ProductWatcher::NoteTaker(int entry, const char* op, const std::vector<c10:
   if (computes && !is_view) takers_.emplace(entry, op);
 }
 
+// A router chooses a few of its outputs. A top-k over another dimension pools.
+void ProductWatcher::OnTopK(c10::ArrayRef<const c10::IValue> inputs) {
+  const at::Tensor scores = TensorAt(inputs, 0);
+  if (!scores.defined() || scores.dim() == 0) return;
+  const int64_t dim = inputs[2].toInt();
+  const bool last = dim == -1 || dim == scores.dim() - 1;
+  if (last && 2 * inputs[1].toInt() <= scores.size(-1)) routes_.NoteChoice(scores);
+}
+
 std::map<int, std::string> ProductWatcher::uncovered() const {
   std::map<int, std::string> all = uncovered_;
   for (const int entry : picked_) {
-    if (!picked_multiplied_.contains(entry)) all.emplace(entry, std::string(kEmbedding));
+    if (!picked_multiplied_.contains(entry)) all.emplace(entry, kPicked);
   }
   return all;
 }
@@ -206,10 +218,11 @@ void ProductWatcher::OnLookUp(const WatchedOp& op, c10::ArrayRef<const c10::IVal
   const bool whole = found->view.defined() && Layout::Of(found->view) == Layout::Of(stored);
   if (index.defined() && whole && !found->rewritten && stored.dim() == 3 &&
       stored.is_contiguous()) {
-    inside.gather = {found->entry, index};
-    picked_.insert(found->entry);
+    inside.gather = {found->entry, index.clone()};
+    if (index.numel() > 0) picked_.insert(found->entry);
   } else {
-    uncovered_.emplace(found->entry, std::string(kEmbedding));
+    const bool rows = stored.dim() == 2 && PicksRows(op.name, inputs);
+    uncovered_.emplace(found->entry, rows ? std::string(kEmbedding) : kPicked);
   }
 }
 
@@ -243,7 +256,7 @@ bool ProductWatcher::OnStack(const at::Tensor& left, const at::Tensor& right) {
     if (const auto found = gathered_.Find(factor)) {
       const int entry = found->gather.entry;
       picked_multiplied_.insert(entry);
-      if (found->rewritten || input.dim() != 3) {
+      if (found->rewritten || input.dim() != 3 || input.size(0) != factor.size(0)) {
         uncovered_.emplace(entry, found->rewritten ? kRewritten : kPart);
         return true;
       }
@@ -254,7 +267,8 @@ bool ProductWatcher::OnStack(const at::Tensor& left, const at::Tensor& right) {
       return true;
     }
     const auto stack = StackOf(factor);
-    if (!stack || input.dim() != 3 || weights_.Find(input)) continue;
+    const bool each = input.dim() == 3 && input.size(0) == factor.size(0);
+    if (!stack || !each || weights_.Find(input)) continue;
     for (int64_t matrix = 0; matrix < factor.size(0); ++matrix) {
       TakeOfStack({stack->entry, stack->turned, is_left}, matrix, input.select(0, matrix));
     }

@@ -104,6 +104,7 @@ class ProductWatcher {
   void NoteTaken(const at::RecordFunction& record, Inside& inside);
   void NoteTaker(int entry, const char* op, const std::vector<c10::IValue>& outputs);
   void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
+  void OnTopK(c10::ArrayRef<const c10::IValue> inputs);
   bool OnStack(const at::Tensor& left, const at::Tensor& right);
   void OnGrouped(const at::Tensor& input, const at::Tensor& factor, const at::Tensor& ends);
   std::optional<Stack> StackOf(const at::Tensor& factor) const;

@@ -15,11 +15,25 @@ std::optional<RouteTracker::Route> RouteTracker::At(const at::Tensor& tensor) co
 std::optional<RouteTracker::Route> RouteTracker::Find(
     c10::ArrayRef<const c10::IValue> inputs) const {
   if (places_.empty()) return std::nullopt;
+  std::optional<Route> route;
+  at::Tensor on;
   for (const c10::IValue& input : inputs) {
     if (!input.isTensor()) continue;
-    if (const auto route = At(input.toTensor())) return route;
+    if (const auto at = At(input.toTensor()); at && !route) {
+      route = at;
+      on = input.toTensor();
+    }
   }
-  return std::nullopt;
+  if (!route) return std::nullopt;
+  // A sum with other activations, such as a residual stream, is no score.
+  for (const c10::IValue& input : inputs) {
+    if (!input.isTensor()) continue;
+    const at::Tensor& other = input.toTensor();
+    if (other.defined() && other.is_floating_point() && other.sizes() == on.sizes() && !At(other)) {
+      return std::nullopt;
+    }
+  }
+  return route;
 }
 
 void RouteTracker::Note(const Route& route, const at::Tensor& output) {

@@ -23,7 +23,8 @@ class RouteTracker {
     int64_t outputs = 0;  ///< length of the last dimension
   };
 
-  /// The route that one of an operator's inputs is on.
+  /// The route that one of an operator's inputs is on, unless it is combined with another tensor of
+  /// its shape that is on none.
   std::optional<Route> Find(c10::ArrayRef<const c10::IValue> inputs) const;
   void Note(const Route& route, const at::Tensor& output);
   /// `scores` go into a top-k.

@@ -83,6 +83,14 @@ at::Tensor PickedRows(std::string_view name, c10::ArrayRef<const c10::IValue> in
   return numbers ? index : at::Tensor();
 }
 
+bool PicksRows(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  if (name == "index") {
+    return inputs[1].isList() && inputs[1].toListRef().size() > 0 &&
+           inputs[1].toListRef()[0].isTensor();
+  }
+  return name != "index_select" || inputs[1].toInt() == 0;
+}
+
 int64_t GroupsOf(OpKind kind, c10::ArrayRef<const c10::IValue> inputs) {
   return inputs[kind == OpKind::kGeneralConvolution ? 8 : 6].toInt();
 }

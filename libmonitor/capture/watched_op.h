@@ -45,6 +45,9 @@ at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i);
 /// The index [S] of a look-up that picks entries of the first dimension; undefined for any other.
 at::Tensor PickedRows(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
+/// Whether a look-up of a matrix picks rows.
+bool PicksRows(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
+
 /// The groups of a convolution with these arguments.
 int64_t GroupsOf(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);
 bool IsTransposed(OpKind kind, c10::ArrayRef<const c10::IValue> inputs);

@@ -58,6 +58,7 @@ std::string AdapterText(const std::string& folder) {
 std::string TextOf(const std::string& folder, const Names& names) {
   const auto has = [&names](std::string_view name) { return names.find(name) != names.end(); };
   if (has("adapter_config.json")) return AdapterText(folder);
+  if (has("model.safetensors") || has("model.safetensors.index.json")) return "";
   if (has("latest_checkpointed_iteration.txt") || has("common.pt") || has("model_optim_rng.pt") ||
       (has("mp_rank_00") && !has("latest"))) {
     return " is a checkpoint of Megatron-LM; convert it with Megatron-Bridge's export_ckpt to the "
@@ -101,8 +102,7 @@ std::string TextOf(const std::string& folder, const Names& names) {
                   ", a pickle, and pickles are not read; load it into the model and write that "
                   "with save_pretrained, which makes config.json and model.safetensors");
   }
-  if (const std::string file = FirstThatEnds(names, {".safetensors"});
-      !file.empty() && !has("model.safetensors")) {
+  if (const std::string file = FirstThatEnds(names, {".safetensors"}); !file.empty()) {
     return StrCat(" has ", file,
                   " but neither model.safetensors nor a model.safetensors.index.json that lists "
                   "it");

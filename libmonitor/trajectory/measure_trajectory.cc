@@ -89,6 +89,20 @@ absl::Status CheckUnits(std::vector<TrajectoryUnit>& units, const ModelFacts& fa
   }
 }
 
+// Nothing tells two checkpoints without a step apart, and neither has a place in a series.
+absl::Status CheckUnknownStep(absl::Span<const Checkpoint> checkpoints, const TrajectoryRun& run) {
+  const auto unknown = [](int64_t step) { return step == kUnknownStep; };
+  if (run.reports().empty()) return absl::OkStatus();
+  const bool has = std::any_of(run.reports().begin(), run.reports().end(),
+                               [&](const auto& one) { return unknown(one.report.step); });
+  const bool adds = std::any_of(checkpoints.begin(), checkpoints.end(),
+                                [&](const Checkpoint& one) { return unknown(one.step); });
+  if (!has && !adds) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("run directory ", Quoted(run.run_dir()),
+             " has reports, and a checkpoint whose step is unknown needs one of its own"));
+}
+
 }  // namespace
 
 absl::Status CheckSameModel(absl::Span<const Checkpoint> checkpoints, const ModelFacts& facts,
@@ -109,6 +123,7 @@ absl::Status MeasureTrajectory(absl::Span<const Checkpoint> checkpoints, const M
                                const TrajectoryOptions& options, CheckpointMeter& meter,
                                TrajectoryRun& run, const TrajectoryListener& listener,
                                const ExecutionContext& context) {
+  PTQWATCH_RETURN_IF_ERROR(CheckUnknownStep(checkpoints, run));
   PTQWATCH_ASSIGN_OR_RETURN(ReportParts parts, ReadParts(run.run_dir()));
   std::vector<TrajectoryUnit> units =
       PlanUnits(WithMeasured(checkpoints, run), options.schedules, options.average);

@@ -27,7 +27,7 @@ def seconds(call, timeout, default):
         value = float(timeout)
         if value >= 0:
             return value
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     _log.warning("%s(): timeout = %r is not a number of seconds, taking %g", call, timeout, default)
     return default

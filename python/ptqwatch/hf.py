@@ -52,7 +52,7 @@ class PtqwatchCallback(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
         # When the step is over, the scheduler has set the rate of the next one.
-        self._rate = [group["lr"] for group in optimizer.param_groups]
+        self._rate = [float(group["lr"]) for group in optimizer.param_groups]
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.monitor is None or self._rate is None:

@@ -57,7 +57,7 @@ class PtqwatchCallback(Callback):
 
     def on_before_optimizer_step(self, trainer, pl_module, optimizer):
         # When the batch is over, the scheduler has set the rate of the next step.
-        self._rate = [group["lr"] for group in optimizer.param_groups]
+        self._rate = [float(group["lr"]) for group in optimizer.param_groups]
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         # With gradient accumulation, most batches make no step.

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/strings.h"
 #include "torch/csrc/autograd/python_variable.h"
@@ -106,8 +108,13 @@ std::optional<double> LossOf(PyObject* loss) {
   return NumberOrTensor(kNames[3], loss);
 }
 
+// A filter of the log that raises ends no training.
 void Warn(const std::string& text) {
-  py::module_::import("logging").attr("getLogger")("ptqwatch").attr("warning")("%s", text);
+  try {
+    py::module_::import("logging").attr("getLogger")("ptqwatch").attr("warning")("%s", text);
+  } catch (py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+  }
 }
 
 class Stepper {
@@ -150,9 +157,9 @@ class Stepper {
     return false;
   }
 
-  void Note(std::string text) {
+  void Note(std::string_view text) {
     if (mistakes_->count++ > 0) return;
-    mistakes_->first = std::move(text);
+    mistakes_->first = std::string(text.substr(0, text.find('\n')));  // without Python's frames
     Warn(StrCat(mistakes_->first, "; training goes on, and this is not logged again"));
   }
 
@@ -161,12 +168,13 @@ class Stepper {
     if (PyList_Check(lr) == 0 && PyTuple_Check(lr) == 0) return NumberOrTensor(kNames[1], lr);
     const auto rates = py::reinterpret_borrow<py::sequence>(lr);
     if (rates.empty()) throw py::value_error("step(): lr is an empty list");
-    double least = std::numeric_limits<double>::infinity(), largest = -least;
-    for (const py::handle rate : rates) {
-      const double value = NumberOrTensor(kNames[1], rate.ptr());
-      least = std::min(least, value);
-      largest = std::max(largest, value);
+    std::vector<double> values;
+    for (const py::handle rate : rates) values.push_back(NumberOrTensor(kNames[1], rate.ptr()));
+    for (const double value : values) {
+      if (std::isnan(value)) return value;
     }
+    const auto [smallest, highest] = std::minmax_element(values.begin(), values.end());
+    const double least = *smallest, largest = *highest;
     if (least != largest && !std::exchange(told_, true)) {
       Warn(StrCat("step(): lr has ", rates.size(), " rates, ", least, " to ", largest,
                   ": the largest is taken"));

@@ -527,12 +527,13 @@ def test_a_wrong_argument_ends_no_training(tmp_path, caplog, mode):
         ((6, 1e-3, 0.5), {}, 6, "tokens = 0.5"),
         ((7, 1e-3), {"loss": "nan"}, 7, "loss = 'nan'"),
         ((8, 1e-3), {"loss": torch.zeros(3)}, 8, "loss is a tensor of 3 elements"),
+        ((9, torch.empty(1, device="meta")), {}, 9, "meta"),
     ]:
         monitor.step(*arguments, **names)
         assert monitor.failure
         if step is not None and mode == "thread":
             assert monitor.status()["step"] == step
-    assert monitor.failure.startswith("arguments of 14 calls were wrong, first: step(): step = '3': must be a 64-bit integer")
+    assert monitor.failure.startswith("arguments of 15 calls were wrong, first: step(): step = '3': must be a 64-bit integer")
     mistakes = [record for record in caplog.records if "step()" in record.getMessage()]
     assert [record.levelname for record in mistakes] == ["WARNING"]
 
@@ -542,7 +543,8 @@ def test_a_wrong_argument_ends_no_training(tmp_path, caplog, mode):
 
     with pytest.raises(KeyboardInterrupt):
         monitor.step(Interrupts(), 1e-3)
-    monitor.step(9, 1e-3)
+    monitor.step(10, 1e-3)
+    assert monitor.finish(timeout=10**400) in (True, False)
     assert monitor.finish(timeout="a minute") in (True, False)
     assert monitor.stop(timeout=None) and "stop(): timeout = None" in caplog.text
 

@@ -32,8 +32,8 @@ struct StepInfo {
   /// Optimizer steps done so far; need not be consecutive. A smaller number than before counts as a
   /// rollback.
   int64_t step = 0;
-  /// The learning rate used for this step. If it is not known, neither is the phase, and no alarm
-  /// is raised for a decay.
+  /// The learning rate used for this step. In a run that never gives one the phase is unknown, and
+  /// no alarm is raised for a decay.
   std::optional<double> learning_rate = std::nullopt;
   /// Tokens (or samples) seen so far: the x-axis of plots.
   std::optional<int64_t> tokens = std::nullopt;

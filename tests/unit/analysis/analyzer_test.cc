@@ -203,7 +203,8 @@ TEST(Analyzer, SaysWhichWeightsAreNotMeasured) {
   report.step = 14000;
   report.unseen->ratio = 0.874;
   const std::string sentence =
-      ". 87% of the matrix weights are not measured, as 'mix.weight': goes into aten::mix";
+      ". 87% of the matrix weights are not measured; the largest is 'mix.weight': goes into "
+      "aten::mix";
   EXPECT_THAT(analyzer.Add(report).summary, EndsWith(sentence));
   report.step = 14400;
   report.quantization.clear();

@@ -1,7 +1,9 @@
 // Mixtures of experts, in which a batch may send no token to an expert.
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "ATen/TensorIndexing.h"
 #include "ATen/ops/_grouped_mm.h"
@@ -11,6 +13,7 @@
 #include "ATen/ops/index_add.h"
 #include "ATen/ops/index_select.h"
 #include "ATen/ops/linear.h"
+#include "ATen/ops/matmul.h"
 #include "ATen/ops/relu.h"
 #include "ATen/ops/softmax.h"
 #include "ATen/ops/topk.h"
@@ -179,13 +182,66 @@ INSTANTIATE_TEST_SUITE_P(Factor, PickedExpertsTest,
                          ::testing::Values(Factor::kLeft, Factor::kRight, Factor::kRightTurned,
                                            Factor::kLeftCopied));
 
-TEST(PickedExperts, ThatAreNotMultipliedAreAnEmbedding) {
-  Fixture fixture({{"table", Random({3, 4, 6}, 3)}, {"out", Random({2, 6}, 4)}},
-                  [](const TensorMap& w, const Batch& b) -> LossValues {
-                    const at::Tensor index = at::zeros({b[0].size(0)}, at::kLong);
-                    return at::linear(b[0] + w.at("table").index({index}), w.at("out")).sum(-1);
+using Use = std::function<at::Tensor(const at::Tensor& w, const at::Tensor& x)>;
+
+// Why the stack "w" [3, 4, 6] is left out, beside an output head; empty if it is covered.
+std::string WhyLeftOut(Use use) {
+  Fixture fixture({{"w", Random({3, 4, 6}, 3)}, {"out", Random({2, 6}, 4)}},
+                  [use = std::move(use)](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor y = use(w.at("w"), b[0]).sum();
+                    return y + at::linear(b[0], w.at("out")).sum(-1);
                   });
-  EXPECT_EQ(Reasons(fixture.Plan())["table"], "embedding");
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_EQ(plan.Unseen().has_value(), !Reasons(plan)["w"].empty());
+  return Reasons(plan)["w"];
+}
+
+TEST(PickedExperts, AreUnseenIfTheirProductsAre) {
+  const at::Tensor index = at::zeros({3}, at::kLong);
+  const auto columns = [](const at::Tensor& x) { return x.transpose(1, 2).contiguous(); };
+  EXPECT_THAT(WhyLeftOut([&](auto& w, auto& x) {
+                return x.narrow(1, 0, 1) + w.index({index}).narrow(1, 0, 1);
+              }),
+              HasSubstr("an index picks parts of it"));
+  // A token has two experts.
+  EXPECT_THAT(WhyLeftOut([&](auto& w, auto& x) {
+                return at::matmul(w.index({index.view({3, 1}).expand({3, 2})}),
+                                  columns(x).view({3, 1, 6, 4}));
+              }),
+              HasSubstr("an index picks parts of it"));
+  EXPECT_THAT(WhyLeftOut([&](auto& w, auto& x) {
+                return at::matmul(w.index({index.narrow(0, 0, 1)}), columns(x));
+              }),
+              HasSubstr("only a part or a reshaped form"));
+  EXPECT_THAT(
+      WhyLeftOut([&](auto& w, auto& x) { return at::matmul(w, columns(x).narrow(0, 0, 1)); }),
+      HasSubstr("only a part or a reshaped form"));
+  EXPECT_THAT(WhyLeftOut([&](auto& w, auto& x) {
+                at::Tensor picked = w.index({index});
+                picked.mul_(2);
+                return at::bmm(picked.to(at::kDouble), columns(x).to(at::kDouble));
+              }),
+              HasSubstr("a copy of it that was changed"));
+}
+
+TEST(PickedExperts, AreFollowedThroughTransposedCopiesAndKeepTheirIndex) {
+  Fixture fixture({{"w", Random({3, 4, 6}, 3)}, {"out", Random({2, 6}, 4)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor index = at::zeros({3}, at::kLong);
+                    index[2] = 1;
+                    const at::Tensor none = w.at("w").index({at::zeros({0}, at::kLong)});
+                    const at::Tensor turned = w.at("w").index({index}).transpose(1, 2).contiguous();
+                    index.zero_();
+                    const at::Tensor y = at::bmm(b[0], turned).sum() + none.sum();
+                    return y + at::linear(b[0], w.at("out")).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_THAT(Names(plan), ElementsAre("w[0]", "w[1]", "out"));
+  EXPECT_FALSE(plan.layers[0].transposed);
+  const std::vector<GramStatistics> grams = fixture.Grams(plan);
+  std::vector<at::Tensor> rows;
+  for (const Batch& batch : fixture.batches) rows.push_back(batch[0].narrow(0, 0, 2));
+  ExpectGram(grams[static_cast<size_t>(plan.layers[0].gram)], NaiveGram(rows));
 }
 
 // Every token goes to every expert, which have two matrices with common inputs.
@@ -287,7 +343,7 @@ Fixture Routed() {
       [](const TensorMap& w, const Batch& b) -> LossValues {
         const at::Tensor logits = at::linear(b[0], w.at("gate")).to(at::kDouble);
         const at::Tensor scores = at::softmax(logits, -1) + 0.5;
-        const auto [weights, chosen] = at::topk(scores, 2, -1);
+        const auto [weights, chosen] = at::topk(scores, 1, -1);
         const at::Tensor h = at::linear(b[0], w.at("up")) * weights.sum(-1, true).to(at::kFloat);
         return at::linear(h, w.at("out")).sum(-1);
       });
@@ -300,6 +356,20 @@ TEST(Routers, AreLeftOutUnlessTheyAreAskedFor) {
   EXPECT_THAT(Reasons(plan)["gate"], HasSubstr("router: its output goes into a top-k"));
   plan = Routed().Plan({.output_head = true, .routers = true});
   EXPECT_THAT(Names(plan), ElementsAre("gate", "up", "out"));
+}
+
+TEST(Routers, AreNeitherPoolsNorPartsOfAResidualStream) {
+  for (const bool pool : {false, true}) {
+    Fixture fixture(
+        {{"down", Random({6, 12}, 3)}, {"up", Random({12, 6}, 5)}, {"out", Random({2, 6}, 4)}},
+        [pool](const TensorMap& w, const Batch& b) -> LossValues {
+          const at::Tensor h = at::linear(at::relu(at::linear(b[0], w.at("up"))), w.at("down"));
+          const at::Tensor y = pool ? std::get<0>(at::topk(h, 2, 1))
+                                    : std::get<0>(at::topk((b[0] + h).abs(), 3, -1));
+          return at::linear(h, w.at("out")).sum(-1) + y.sum();
+        });
+    EXPECT_EQ(fixture.Plan().layers.size(), 3u);
+  }
 }
 
 TEST(Routers, AreNeitherTheLastProductNorWiderThanTheirInput) {

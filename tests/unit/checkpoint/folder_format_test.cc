@@ -69,6 +69,8 @@ TEST(CheckFormat, SaysNothingOfWhatTrainersWriteBesideTheWeights) {
   EXPECT_EQ(TextFor({"config.json", "optimizer.pt", "scheduler.pt", "rng_state.pth",
                      "rng_state_0.pth", "training_args.bin", "scaler.pt"}),
             "");
+  EXPECT_EQ(TextFor({"model.safetensors", "ema.pt"}), "");
+  EXPECT_EQ(TextFor({"model-00001-of-00001.safetensors", "model.safetensors.index.json"}), "");
   EXPECT_EQ(TextFor({}), "");
   EXPECT_TRUE(CheckFormat("/nonexistent").ok());
 }

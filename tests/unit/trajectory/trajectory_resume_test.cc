@@ -67,6 +67,30 @@ class KilledTrajectory : public ::testing::Test {
   TrajectoryOptions options_;
 };
 
+// Two models without a step would be one checkpoint.
+TEST(UnknownStep, NeedsARunDirectoryOfItsOwn) {
+  const TempDir dir;
+  const auto measure = [&](const std::string& name) -> absl::Status {
+    const auto list = ListCheckpoints({MakeCheckpoint(dir.File(name))});
+    if (!list.ok()) return list.status();
+    const auto run =
+        TrajectoryRun::Open(dir.File("run"), SettingsOf(), {.parameters = 10}, Clock::Real());
+    if (!run.ok()) return run.status();
+    FakeMeter meter;
+    const absl::Status status =
+        MeasureTrajectory(list->checkpoints, {.architecture = "{\"model_type\": \"fake\"}"}, {},
+                          meter, **run, {}, {});
+    (*run)->End();
+    return status;
+  };
+  EXPECT_TRUE(measure("sft").ok());
+  for (const char* other : {"dpo", "step100"}) {
+    const absl::Status status = measure(other);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << other;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("one of its own"));
+  }
+}
+
 TEST_F(KilledTrajectory, HasTheJournalOfAnUndisturbedOne) {
   FakeMeter meter;
   const std::string undisturbed = dir_.File("undisturbed");
