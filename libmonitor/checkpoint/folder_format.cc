@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string, std::less<>>;
 
-// What trainers write beside the weights.
+// Trainers write these beside the weights.
 bool IsTrainerState(std::string_view name) {
   for (const std::string_view start :
        {"optimizer", "scheduler", "scaler", "rng_state", "training_args", "random_states"}) {
@@ -54,7 +54,7 @@ std::string AdapterText(const std::string& folder) {
       folder, "\").merge_and_unload().save_pretrained(\"merged\")'");
 }
 
-// What the folder holds and what to do, to follow the folder's name; empty if that is not known.
+// Says what the folder holds and what to do, to follow its name; empty if that is not known.
 std::string TextOf(const std::string& folder, const Names& names) {
   const auto has = [&names](std::string_view name) { return names.find(name) != names.end(); };
   if (has("adapter_config.json")) return AdapterText(folder);

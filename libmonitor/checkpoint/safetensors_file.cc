@@ -73,7 +73,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (size < kLengthBytes) return damaged(StrCat("it has only ", size, " bytes"));
   PTQWATCH_RETURN_IF_ERROR(
       file.ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), sizeof(length)), "header"));
-  // What git clone leaves in place of a large file.
+  // Without Git LFS, git clone leaves such a text in place of a large file.
   if (std::memcmp(&length, "version ", sizeof(length)) == 0) {
     return damaged("it is a pointer of Git LFS in place of the file, which git lfs pull fetches");
   }

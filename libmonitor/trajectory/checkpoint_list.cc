@@ -54,7 +54,7 @@ absl::Status AddOne(const std::string& path, CheckpointList& list) {
   return absl::OkStatus();
 }
 
-// Those that are downloaded.
+// Leaves out snapshots that are not downloaded.
 std::set<std::string> FoldersOf(const std::vector<HubRevision>& revisions) {
   std::set<std::string> folders;
   std::error_code error;

@@ -27,7 +27,7 @@ constexpr char kDoc[] = "step(step, lr, tokens=None, loss=None): call after each
 
 using Arguments = std::array<PyObject*, kNames.size()>;  // borrowed; null: not given
 
-// What is no Exception, as Ctrl-C's KeyboardInterrupt, is passed on.
+// Passes on a KeyboardInterrupt, which Ctrl-C raises, and others that are no Exception.
 [[noreturn]] void WrongType(const char* name, PyObject* value, const char* expected) {
   if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();
   PyErr_Clear();

@@ -11,7 +11,7 @@
 
 namespace ptqwatch::python {
 
-/// What was wrong with calls of a step function. To be used with the interpreter's lock.
+/// Mistakes in the calls of a step function. To be used with the lock of the interpreter.
 struct StepMistakes {
   int64_t count = 0;
   std::string first;

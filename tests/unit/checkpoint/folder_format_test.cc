@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::TempDir;
 using testing::WriteFile;
 
-// What is said of a folder with these files; a name that ends in '/' is a folder.
+// Returns the message for a folder with these files; a name that ends in '/' is a folder.
 std::string TextFor(const std::vector<std::string>& names) {
   const TempDir folder;
   for (const std::string& name : names) {
