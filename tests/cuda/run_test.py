@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Does tests/cuda/run tell what happened, whatever happens?   run_test.py   With programs of our own in the place of those that need a GPU."""
 
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
@@ -119,6 +122,26 @@ class RunTest(unittest.TestCase):
     def test_a_run_that_is_ended_says_how_far_it_came(self):
         grandchild = self.killed_in_cuda_test(signal.SIGTERM)
         eventually(lambda: ended(grandchild))
+
+    def test_a_signal_while_a_step_is_started_leaves_no_process(self):
+        loader = importlib.machinery.SourceFileLoader("cuda_run", str(RUN))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("cuda_run", loader))
+        loader.exec_module(module)
+        before = signal.signal(signal.SIGTERM, module.END.ask)
+        started = []
+
+        def start(*arguments, **names):
+            started.append(subprocess.Popen(*arguments, **names))
+            signal.raise_signal(signal.SIGTERM)
+            return started[0]
+
+        module.subprocess = types.SimpleNamespace(**{**vars(subprocess), "Popen": start})
+        try:
+            with tempfile.NamedTemporaryFile() as log, self.assertRaises(SystemExit):
+                module.Bench(str(self.home), log).run(["sleep", "600"], 600)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        self.assertEqual(started[0].poll(), -signal.SIGKILL)
 
     def test_a_run_that_is_killed_says_how_far_it_came(self):
         grandchild = self.killed_in_cuda_test(signal.SIGKILL)
