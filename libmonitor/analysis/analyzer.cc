@@ -48,12 +48,15 @@ constexpr double kDriftDoubt = 2;
 constexpr double kMostUnseen = 0.2;
 constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the warm-up
 
+// " at step 8"; empty for a checkpoint of which the step is unknown.
+std::string AtStep(int64_t step) { return step < 0 ? "" : StrCat(" at step ", step); }
+
 std::string WhyNoQuantizer(const Report& report) {
   if (report.probe_status == ProbeStatus::kOk) {
-    return StrCat("no quantizer in the report of step ", report.step);
+    return StrCat("no quantizer in the report", AtStep(report.step));
   }
   std::string text =
-      StrCat("nothing was measured at step ", report.step, ": ", ToString(report.probe_status));
+      StrCat("nothing was measured", AtStep(report.step), ": ", ToString(report.probe_status));
   if (!report.probe_status_detail.empty()) text += StrCat(" (", report.probe_status_detail, ")");
   return text;
 }
@@ -62,7 +65,7 @@ std::string WhyNotMeasured(const Report& report, const QuantizationReport& entry
   const std::string_view reason =
       entry.status == ProbeStatus::kOk ? "no finite loss increase" : ToString(entry.status);
   std::string text =
-      StrCat(LabelOf(KeyOf(entry)), " was not measured at step ", report.step, ": ", reason);
+      StrCat(LabelOf(KeyOf(entry)), " was not measured", AtStep(report.step), ": ", reason);
   if (!entry.status_detail.empty()) text += StrCat(" (", entry.status_detail, ")");
   return text;
 }
@@ -269,7 +272,7 @@ Verdict Analyzer::Judge(const Report& report) {
   }
   Describe(finding, verdict);
   if (converged_before && verdict.loss_converged_step != converged_before) {
-    verdict.summary += StrFormat("; the loss improves again after step %d", *converged_before);
+    verdict.summary += StrFormat(". The loss improves again after step %d", *converged_before);
   }
   if (finding.change && finding.decaying) {
     std::vector<size_t> decay(history_.points().size() - finding.change->tested.front());
@@ -314,9 +317,10 @@ void Analyzer::Describe(const Finding& finding, Verdict& verdict) const {
   const Point& newest = history_.points()[finding.newest];
   const auto found = newest.series.find(finding.series);
   const std::string name = LabelOf(KeyOf(verdict));
-  verdict.summary = found == newest.series.end() ? StrCat(name, " at step ", newest.step)
-                                                 : StrFormat("%s costs %.3g nats at step %d", name,
-                                                             found->second.value, newest.step);
+  verdict.summary =
+      found == newest.series.end()
+          ? StrCat(name, AtStep(newest.step))
+          : StrFormat("%s costs %.3g nats%s", name, found->second.value, AtStep(newest.step));
   if (!finding.change) {
     verdict.summary +=
         StrFormat("; %d of %d snapshots for a baseline",

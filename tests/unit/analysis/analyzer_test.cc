@@ -155,7 +155,7 @@ TEST(Analyzer, KeepsTheStepAtWhichTheLossConvergedUntilItImproves) {
       EXPECT_EQ(verdict.loss_converged_step, first) << step;
     }
     if (!first) continue;
-    if (verdict.summary.find(StrFormat("; the loss improves again after step %d", *first)) !=
+    if (verdict.summary.find(StrFormat(". The loss improves again after step %d", *first)) !=
         std::string::npos)
       ++withdrawn;
   }
@@ -304,6 +304,12 @@ TEST(Analyzer, SaysUnknownWithTheReasonIfNothingWasMeasured) {
   EXPECT_EQ(analyzer.Add(missing).state, VerdictState::kUnknown);
   missing.quantization.clear();
   EXPECT_THAT(analyzer.Add(missing).summary, HasSubstr("no quantizer"));
+}
+
+TEST(Analyzer, NamesNoStepThatIsUnknown) {
+  EXPECT_EQ(Analyzer().Add(At(-1, 0.1)).summary,
+            "3-bit GPTQ costs 0.1 nats; 1 of 5 snapshots for a baseline");
+  EXPECT_THAT(Analyzer().Add(At(-1, std::nan(""))).summary, HasSubstr("was not measured: "));
 }
 
 TEST(Analyzer, KeepsAnAlarmAcrossASnapshotThatWasNotMeasured) {
