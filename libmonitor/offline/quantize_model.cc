@@ -48,6 +48,7 @@ class Collector {
     result_.skipped = plan.skipped;
     result_.parameters = replica.table().parameters();
     result_.covered_parameters = plan.covered_parameters;
+    result_.unseen = plan.Unseen();
   }
 
   void Add(size_t index, const internal::LayerGram* gram, QuantizedWeight weight) {

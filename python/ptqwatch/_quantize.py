@@ -243,6 +243,9 @@ class ModelQuantization:
     """numbers in the model"""
     covered_parameters: int
     """numbers in `layers`"""
+    unseen: float
+    """the share of the matrix weights, embeddings, output head, routers and excluded ones apart, that ptqwatch cannot quantize:
+    `skipped` says why"""
 
     def load_into(self, model: torch.nn.Module) -> None:
         """Writes the dequantized weights into a model of the same architecture, in place. ValueError if a parameter is missing or

@@ -114,6 +114,7 @@ py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& op
   fields["skipped"] = std::move(skipped);
   fields["parameters"] = result.parameters;
   fields["covered_parameters"] = result.covered_parameters;
+  fields["unseen"] = result.unseen ? result.unseen->ratio : 0.0;
   return fields;
 }
 

@@ -51,6 +51,22 @@ def test_gives_the_codes_of_quantize_on_the_layers_inputs():
         assert quantized.layers[name].tokens == 3 * 8 * 12 and quantized.layers[name].shape == layer.weight.shape
     assert set(quantized.skipped) == {"embedding.weight", "up.bias", "head.weight"}
     assert quantized.covered_parameters == 2 * 32 * 64 and quantized.parameters == sum(p.numel() for p in model.parameters())
+    assert quantized.unseen == 0
+
+
+def test_says_what_share_it_cannot_quantize():
+    class Grouped(Net):
+        def __init__(self):
+            super().__init__()
+            self.mix = nn.Conv1d(64, 64, 1, groups=4, bias=False)
+
+        def forward(self, x):
+            h = torch.relu(self.up(self.embedding(x)))
+            return self.head(self.down(self.mix(h.mT).mT))
+
+    (quantized,) = ptqwatch.quantize_model(Grouped(), losses, batches(), ["rtn4"])
+    assert quantized.skipped["mix.weight"] == "a convolution in 4 groups"
+    assert quantized.unseen == 64 * 16 / (64 * 16 + 2 * 32 * 64)
 
 
 def test_load_into_writes_the_dequantized_weights():

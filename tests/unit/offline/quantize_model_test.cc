@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "ATen/ops/conv2d.h"
@@ -106,6 +107,7 @@ TEST(QuantizeModel, QuantizesAFunctionAndNamesWhatItLeaves) {
   EXPECT_THAT(skipped["bias"], HasSubstr("not a matrix"));
   EXPECT_EQ(result->parameters, 54 + 3 + 216 + 16);
   EXPECT_EQ(result->covered_parameters, 54 + 216);
+  EXPECT_EQ(result->unseen, std::nullopt);
   for (size_t i = 0; i < live.size(); ++i) EXPECT_TRUE(live[i].tensor.equal(before[i]));
 }
 
