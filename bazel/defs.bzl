@@ -38,25 +38,13 @@ def ptqwatch_library(name, folders = [], copts = [], **kwargs):
 def ptqwatch_binary(name, folders = [], copts = [], **kwargs):
     cc_binary(name = name, copts = _options("-fPIE", folders, copts), linkopts = _LINK, **kwargs)
 
-_TEST_FOLDERS = ["libmonitor", "tests"]
-_TEST_HEADERS = ["//libmonitor:headers", "//tests/golden:headers", "//tests/support:headers", "//tests/unit:headers"]
-
-def ptqwatch_test_binary(folders = [], deps = [], **kwargs):
-    """A program that may include what tests may: the library's rooms and tests/."""
-    ptqwatch_binary(folders = _TEST_FOLDERS + folders, deps = deps + _TEST_HEADERS, **kwargs)
-
-def ptqwatch_test(name, folders = [], copts = [], deps = [], size = "medium", **kwargs):
+def ptqwatch_test(name, folders = [], copts = [], deps = [], **kwargs):
     """A program of googletest's."""
     cc_test(
         name = name,
-        copts = _options("-fPIE", _TEST_FOLDERS + folders, copts + ["-DGTEST_HAS_PTHREAD=1"]),
+        copts = _options("-fPIE", folders, copts + ["-DGTEST_HAS_PTHREAD=1"]),
         linkopts = _LINK,
         linkstatic = True,
-        size = size,
-        deps = deps + _TEST_HEADERS + ["@system_libs//:gtest"],
+        deps = deps + ["@system_libs//:gtest"],
         **kwargs
     )
-
-def ptqwatch_program_test(name, args, size = "medium", data = [], **kwargs):
-    """A program and its arguments; it fails where the program does."""
-    native.sh_test(name = name, srcs = ["//bazel:run.sh"], args = args, data = data, size = size, **kwargs)

@@ -22,7 +22,6 @@ def load(name):
 
 sizes = load("sizes")
 includes = load("includes")
-build_files = load("build_files")
 packages = load("packages")
 kernels = load("kernels")
 
@@ -129,34 +128,7 @@ class Rooms(unittest.TestCase):
         self.assertIn("condition_variable", sources.seen_by("libmonitor/base/log.cc"))
 
 
-class BuildFiles(unittest.TestCase):
-    def targets(self, text, *files):
-        with tempfile.TemporaryDirectory() as root:
-            for name in files:
-                pathlib.Path(root, name).parent.mkdir(parents=True, exist_ok=True)
-                pathlib.Path(root, name).touch()
-            build_file = pathlib.Path(root, "room", "BUILD.bazel")
-            build_file.write_text(text)
-            return build_files.bazel_targets(build_file, pathlib.Path(root))
-
-    def test_globs_stay_in_the_package(self):
-        found = self.targets('ptqwatch_library(name = "a", srcs = glob(["**/*.cc"], exclude = ["b*.cc"]))',
-                             "room/a.cc", "room/b.cc", "room/deep/b.cc", "room/other/BUILD.bazel", "room/other/c.cc")
-        self.assertEqual(found, {"a": {"room/a.cc", "room/deep/b.cc"}})
-
-    def test_a_star_stays_in_its_folder(self):
-        self.assertEqual(self.targets('cc_test(name = "a", srcs = glob(["*.cc"]))', "room/a.cc", "room/deep/b.cc"), {"a": {"room/a.cc"}})
-
-    def test_labels_are_files_of_other_packages_and_what_is_generated_is_none(self):
-        found = self.targets('load("//x.bzl", "cc_binary")\ncc_binary(name = "a", srcs = ["//other:c.cc", ":a.cc", "generated.cc"])',
-                             "room/a.cc", "other/c.cc")
-        self.assertEqual(found, {"a": {"room/a.cc", "other/c.cc"}})
-
-    def test_names_the_file_that_one_has_alone(self):
-        cmake = build_files.cmake_targets([(sources.ROOT / "libmonitor/a.cc", "c++ -o l/CMakeFiles/t.dir/a.cc.o")])
-        self.assertEqual(list(build_files.check_sources(cmake, {"t": {"libmonitor/b.cc"}})),
-                         ["libmonitor/a.cc: in CMake's target t, but not in Bazel's", "libmonitor/b.cc: in Bazel's target t, but not in CMake's"])
-
+class CompileCommands(unittest.TestCase):
     def test_commands_of_a_unity_file_are_those_of_its_sources(self):
         with tempfile.TemporaryDirectory() as folder:
             unity = pathlib.Path(folder, "Unity/unity_0.cxx")
