@@ -16,7 +16,7 @@ VERDICTS = [("unknown", "text"), ("warming_up", "text"), ("healthy", "green"), (
 PHASES = [("unknown", "text"), ("warmup", "blue"), ("stable", "green"), ("decay", "orange"), ("slow_decay", "yellow"),
           ("rewarm", "purple")]
 REPLICAS = [("equal", "green"), ("differ", "red")]
-HEALTHS = [("starting", "blue"), ("ok", "green"), ("degraded", "orange"), ("stopped", "text"), ("inert", "red")]
+HEALTHS = [("starting", "blue"), ("ok", "green"), ("degraded", "orange"), ("stopped", "text"), ("inert", "red"), ("silent", "red")]
 
 
 def m(name, *matchers):

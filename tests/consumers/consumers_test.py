@@ -184,7 +184,8 @@ class Packages(unittest.TestCase):
 
     def test_commands_run(self):
         self.assertRegex(run(self.root / "usr/bin/ptqwatch", "--version"), r"\d+\.\d+\.\d+")
-        self.assertTrue((self.root / "usr/share/ptqwatch/dashboards/prometheus/alerts.yml").exists())
+        for file in ("prometheus/alerts.yml", "grafana/ptqwatch-overview.json", "grafana/generate"):
+            self.assertTrue((self.root / "usr/share/ptqwatch/dashboards" / file).exists(), file)
 
     def test_trajectory_finds_libtorch_by_the_path_of_the_linker(self):
         program = self.root / "usr/bin/ptqwatch"

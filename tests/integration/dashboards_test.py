@@ -42,9 +42,8 @@ def lost(before, after, path=""):
 
 
 class Grafana(unittest.TestCase):
-    def test_is_what_the_generator_writes(self):
+    def test_is_of_four_dashboards(self):
         self.assertEqual(sorted(grafana()), UIDS)
-        self.assertEqual(run(sys.executable, os.path.join(DASHBOARDS, "grafana", "generate"), "--check"), (0, ""))
 
     def test_loads_in_grafanas_schema(self):
         register_default_plugins()
