@@ -70,9 +70,9 @@ RunView ServedRun::Look() const {
   const Health health = status_.monitor.health;
   const double age = InSeconds(clock_->Monotonic()) - status_seconds_;
   if (age > kMaxStatusAge && health != Health::kStopped && health != Health::kInert) {
-    view.status.monitor.health = Health::kDegraded;
+    view.status.monitor.health = Health::kSilent;
     view.status.monitor.health_reason =
-        StrCat(kNoSignOfLife, " for ", std::llround(age),
+        StrCat("no sign of life for ", std::llround(age),
                " s: the run directory cannot be read, its disk hangs");
   }
   if (out_of_order_ > 0) {

@@ -16,7 +16,7 @@
 #include "nlohmann/json.hpp"
 #include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/metric_catalog.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -144,10 +144,10 @@ std::string RunStatusJson(const RunView& view) {
   const RunFeed::Position newest = view.run->feed.newest();
   std::string verdict = "unknown";
   if (view.report != nullptr) verdict = std::string(ToString(view.report->verdict.state));
-  const std::string status = StatusJson(view.status.run, view.status.monitor);
-  return StrCat("{\"name\":", Quoted(view.status.name), ",\"newest_sequence\":", newest.sequence,
-                ",\"newest_event\":", newest.event, ",\"verdict\":", Quoted(verdict), ",",
-                status.substr(1));
+  RunStatus status = view.status;
+  status.time_unix_seconds.reset();  // so that a status that does not change is sent once
+  return StrCat("{\"newest_sequence\":", newest.sequence, ",\"newest_event\":", newest.event,
+                ",\"verdict\":", Quoted(verdict), ",", StatusJson(status).substr(1));
 }
 
 HttpResponse HttpApi::Reports(const HttpRequest& request) const {

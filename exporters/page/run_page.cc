@@ -5,7 +5,7 @@
 #include "feed/report_json.h"
 #include "nlohmann/json.hpp"
 #include "page/embedded_files.h"
-#include "ptqwatch/metric_catalog.h"
+#include "ptqwatch/status.h"
 
 namespace ptqwatch {
 namespace {
@@ -48,7 +48,7 @@ std::string RunPage::Render(std::string_view name, const RunInfo& run, const Mon
   std::string data =
       StrCat("{\"name\":", Quoted(name),
              ",\"time_unix_seconds\":", internal::StrFormat("%.3f", time_unix_seconds),
-             ",\"status\":", StatusJson(run, status), ",\"reports\":[", series_,
+             ",\"status\":", StatusJson({.run = run, .monitor = status}), ",\"reports\":[", series_,
              "],\"newest\":", newest_.empty() ? "null" : newest_, ",\"events\":[", events, "]}");
   // In JSON, "<" appears only inside strings. Escaping it keeps a name from ending the script
   // element.

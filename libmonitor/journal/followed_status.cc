@@ -99,18 +99,19 @@ MonitorStatus FollowedStatus::FromStatusFile() const {
     status.step = std::max(status.step.value_or(0), latest_->report.step);
   }
   if (IsOver(status.health) || !IsSilent()) return status;
-  status.health = Health::kDegraded;
   status.busy = false;
   const bool elsewhere = IsOtherHost(newest_->host);
   if (!elsewhere && RunLock::IsHeld(run_.run_dir)) {
+    status.health = Health::kDegraded;
     status.health_reason =
         StrCat("journal not written since ", UtcText(newest_->time_unix_seconds.value_or(0)),
                ": the disk of the run directory is full or hangs, or the process stands still");
     return status;
   }
   const double age = Unchanged().count() + (seen_changing_ ? 0 : std::max(first_age_, 0.0));
+  status.health = Health::kSilent;
   status.health_reason = StrCat(
-      kNoSignOfLife, " for ", std::llround(age),
+      "no sign of life for ", std::llround(age),
       " s: the process has ended without stopping its monitor, stands still, or its disk hangs",
       elsewhere ? StrCat(", on host ", Quoted(newest_->host)) : "");
   return status;

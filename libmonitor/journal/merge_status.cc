@@ -14,12 +14,9 @@ constexpr size_t kNamedReasons = 3;
 
 bool HasEnded(Health health) { return health == Health::kStopped || health == Health::kInert; }
 
-bool IsSilent(const MonitorStatus& status) {
-  return status.health == Health::kDegraded && status.health_reason.starts_with(kNoSignOfLife);
-}
-
 bool Runs(const RankView& view) {
-  return view.status && !HasEnded(view.status->monitor.health) && !IsSilent(view.status->monitor);
+  return view.status && !HasEnded(view.status->monitor.health) &&
+         view.status->monitor.health != Health::kSilent;
 }
 
 RankStatus StatusOf(const RankView& view) {
@@ -145,10 +142,12 @@ void SetHealth(const std::vector<RankView>& views, MonitorStatus& status) {
     status.health = Health::kStarting;
   } else {
     const auto is_short = [&](const RankStatus& rank) {
-      return rank.health == Health::kDegraded || has_ended(rank);
+      return rank.health == Health::kDegraded || rank.health == Health::kSilent || has_ended(rank);
     };
     status.health_reason = Reasons(status.ranks, is_short);
-    status.health = status.health_reason.empty() ? Health::kOk : Health::kDegraded;
+    status.health = count(is(Health::kSilent)) == all ? Health::kSilent
+                    : status.health_reason.empty()    ? Health::kOk
+                                                      : Health::kDegraded;
   }
 }
 

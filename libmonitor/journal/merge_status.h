@@ -20,7 +20,7 @@ struct RankView {
 /// other members from the lowest rank that runs. The run is degraded if a rank is, and its reason
 /// names the ranks. A rank of another run than the lowest rank's, or with another fingerprint in
 /// the same attempt, also counts as degraded, because its reports are left out. The run is over
-/// once all ranks are, or show no sign of life, and one of them has said so. REQUIRES: `ranks` is
+/// once all ranks are, or are silent, and one of them has said so. REQUIRES: `ranks` is
 /// ascending.
 RunStatus MergeStatus(const std::vector<RankView>& ranks);
 

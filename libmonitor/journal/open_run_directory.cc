@@ -245,7 +245,7 @@ class RunDirectory final : public RunSource {
       const auto reader =
           MakeRunReader(run_dir_, clock_, {.report = keep, .event = nullptr, .unreadable = [] {}},
                         RankJournals::Wait::kNotLong);
-      reader->ReadStatus().IgnoreError();  // it tells whether a rank has a report to come
+      reader->ReadStatus().IgnoreError();  // shows whether a rank still owes a report
       PTQWATCH_RETURN_IF_ERROR(reader->ReadToEnd());
       return reports;
     });

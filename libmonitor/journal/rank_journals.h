@@ -28,9 +28,9 @@ class RankJournals {
  public:
   struct Handlers {
     std::function<void(Report)> report;
-    /// Alerts are left out, as they are on the verdicts of one rank. What all ranks do is
+    /// Without alerts, which are on the verdicts of one rank. Events common to all ranks are
     /// delivered once: a resumption, a phase, and the end, after the last report. The messages of
-    /// other events begin with the rank.
+    /// others begin with the rank.
     std::function<void(const Event&)> event;
     std::function<void()> unreadable;
   };

@@ -8,7 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// Readers of a journal take a longer line for damage, which must not fill the memory of a trainer.
+/// Readers of a journal treat a longer line as corrupt, to bound the memory of a trainer.
 inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
 /// Drops the results by layer and by parameter: most of a report's bytes, which no series needs.

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "analysis/alert_text.h"
 #include "base/status_macros.h"
-#include "base/strings.h"
 #include "journal/followed_status.h"
 #include "journal/journal_tail.h"
 #include "journal/rank_directory.h"
@@ -77,7 +77,7 @@ class AllRanks final : public RunReader {
     if (!alert.message.empty() && handlers_.event) handlers_.event(alert);
   }
 
-  // The event that a monitor makes when the verdict becomes or leaves an alarm.
+  // As a monitor's.
   Event AlertOf(const AnalyzedReport& analyzed) {
     const Verdict& verdict = analyzed.verdict;
     Event alert{.kind = Event::Kind::kAlert,
@@ -85,13 +85,8 @@ class AllRanks final : public RunReader {
                 .step = analyzed.report.step,
                 .time_unix_seconds = analyzed.report.snapshot_time_unix_seconds,
                 .message = {}};
-    if (verdict.state == VerdictState::kUnknown) return alert;
-    const VerdictState before = std::exchange(state_, verdict.state);
-    if (IsAlarm(verdict.state) && verdict.state != before) {
-      alert.message = StrCat(ToString(verdict.state), ": ", verdict.summary);
-    } else if (IsAlarm(before) && !IsAlarm(verdict.state)) {
-      alert.message = StrCat("no longer ", ToString(before), " but ", ToString(verdict.state), ": ",
-                             verdict.summary);
+    if (verdict.state != VerdictState::kUnknown) {
+      alert.message = AlertText(std::exchange(state_, verdict.state), verdict);
     }
     return alert;
   }

@@ -20,7 +20,7 @@ std::string PathIn(const std::string& run_dir) { return StrCat(run_dir, "/", kSt
 }  // namespace
 
 absl::Status WriteStatusFile(const std::string& run_dir, const RunStatus& status) {
-  const std::string line = StrCat(StatusToJson(status), "\n");
+  const std::string line = StrCat(StatusJson(status), "\n");
   PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(PathIn(run_dir), 0600));
   PTQWATCH_RETURN_IF_ERROR(file.Append(line));
   return file.CommitUnsynced();

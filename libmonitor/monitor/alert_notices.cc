@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "analysis/alert_text.h"
 #include "base/guard.h"
 #include "base/strings.h"
 
@@ -16,19 +17,12 @@ void AlertNotices::Note(const AnalyzedReport& report, Publish publish) {
   if (verdict.state == VerdictState::kUnknown) return;
   const VerdictState before = std::exchange(announced_, verdict.state);
   const VerdictState called = std::exchange(called_, verdict.state);
-  if (IsAlarm(verdict.state)) {
-    if (verdict.state != before) {
-      const std::string message = StrCat(ToString(verdict.state), ": ", verdict.summary);
-      Log(Severity::kWarning, message);
-      publish(Severity::kWarning, message);
-    }
-    if (verdict.state != called) Call(report);
-  } else if (IsAlarm(before)) {
-    const std::string message = StrCat("no longer ", ToString(before), " but ",
-                                       ToString(verdict.state), ": ", verdict.summary);
-    Log(Severity::kInfo, message);
-    publish(Severity::kInfo, message);
+  const Severity severity = IsAlarm(verdict.state) ? Severity::kWarning : Severity::kInfo;
+  if (const std::string message = AlertText(before, verdict); !message.empty()) {
+    Log(severity, message);
+    publish(severity, message);
   }
+  if (IsAlarm(verdict.state) && verdict.state != called) Call(report);
 }
 
 void AlertNotices::Call(const AnalyzedReport& report) noexcept {

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +14,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
-#include "analysis/analyzer.h"
 #include "base/input_file.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -145,22 +143,6 @@ absl::Status ReadRunDirectory(const std::string& path, Replayer& replayer) {
 }
 
 }  // namespace
-
-// The branches of a run that forks are series of their own.
-struct Replay::State {
-  VerdictOptions options;
-  std::map<std::string, internal::Analyzer> branches;
-};
-
-Replay::Replay(const VerdictOptions& options) : state_(new State{options, {}}) {}
-Replay::Replay(Replay&&) noexcept = default;
-Replay& Replay::operator=(Replay&&) noexcept = default;
-Replay::~Replay() = default;
-
-Verdict Replay::Add(const Report& report) {
-  const std::string branch = report.branch.value_or("");
-  return state_->branches.try_emplace(branch, state_->options).first->second.Add(report);
-}
 
 absl::StatusOr<ReplayedJournal> ReplayJournal(
     const std::string& path, const std::function<bool(const AnalyzedReport&)>& each,

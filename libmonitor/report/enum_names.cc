@@ -44,7 +44,8 @@ constexpr std::string_view kOptimizerKinds[] = {"sgd", "adam", "adamw", "muon"};
 constexpr std::string_view kSnapshotResultNames[] = {
     "taken",          "skipped_busy",    "skipped_mismatch",  "failed",
     "skipped_paused", "skipped_resting", "skipped_concurrent"};
-constexpr std::string_view kHealthNames[] = {"starting", "ok", "degraded", "stopped", "inert"};
+constexpr std::string_view kHealthNames[] = {"starting", "ok",    "degraded",
+                                             "stopped",  "inert", "silent"};
 constexpr std::string_view kEventKindNames[] = {
     "snapshot_skipped", "phase_change",  "probe_disabled", "probe_failed",
     "exporter_failed",  "resumed",       "stopped",        "slice",

@@ -2,14 +2,11 @@
 
 #include "base/guard.h"
 #include "base/status_macros.h"
-#include "ptqwatch/metric_catalog.h"
 #include "report/json_fields.h"
 #include "report/status_fields.h"
 
 namespace ptqwatch {
 namespace internal {
-
-std::string StatusToJson(const RunStatus& status) { return JsonText(*JsonWriter::Write(status)); }
 
 absl::StatusOr<RunStatus> StatusFromJson(std::string_view json) {
   constexpr std::string_view kWhat = "status JSON";
@@ -21,11 +18,8 @@ absl::StatusOr<RunStatus> StatusFromJson(std::string_view json) {
 
 }  // namespace internal
 
-std::string StatusJson(const RunInfo& run, const MonitorStatus& status) {
-  internal::JsonWriter writer;
-  writer("run", run);
-  writer("status", status);
-  return internal::JsonText(writer.object);
+std::string StatusJson(const RunStatus& status) {
+  return internal::JsonText(*internal::JsonWriter::Write(status));
 }
 
 }  // namespace ptqwatch

@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_REPORT_STATUS_JSON_H_
 #define PTQWATCH_REPORT_STATUS_JSON_H_
 
-#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -9,9 +8,7 @@
 
 namespace ptqwatch::internal {
 
-/// One line, without a newline. Numbers that are not finite are left out.
-std::string StatusToJson(const RunStatus& status);
-/// Reads a line written by StatusToJson of this or another version. InvalidArgument for any other
+/// Reads a line written by StatusJson of this or another version. InvalidArgument for any other
 /// text.
 absl::StatusOr<RunStatus> StatusFromJson(std::string_view json);
 

@@ -15,7 +15,7 @@
 #include "errors.h"
 #include "monitor_options.h"
 #include "native_worker.h"
-#include "ptqwatch/metric_catalog.h"
+#include "ptqwatch/status.h"
 #include "python_call.h"
 #include "python_subject.h"
 #include "step_function.h"
@@ -157,7 +157,12 @@ void BindMonitor(py::module_& module) {
       .def("latest", &NativeMonitor::Latest, Unlocked())
       .def("sequence", &NativeMonitor::Sequence)
       .def(
-          "status", [](NativeMonitor& self) { return StatusJson({}, self.monitor().status()); },
+          "status",
+          [](NativeMonitor& self) {
+            RunStatus status;
+            status.monitor = self.monitor().status();
+            return StatusJson(status);
+          },
           Unlocked());
   module.def(
       "check_options", [](const py::dict& options) { (void)OptionsFrom(options); },

@@ -17,7 +17,6 @@
 #include "replay_command.h"
 #include "report_command.h"
 #include "report_text.h"
-#include "status_response_json.h"
 #include "status_text.h"
 #include "watch_command.h"
 
@@ -29,9 +28,7 @@ int ShowAllRuns(const StatusFlags& flags, RunSource& source, Clock* clock, Termi
   if (!runs.ok()) return Fail(runs.status(), terminal);
   for (const RunStatus& run : *runs) {
     if (flags.json) {
-      const absl::StatusOr<std::string> json = StatusResponseJson(run);
-      if (!json.ok()) return Fail(json.status(), terminal);
-      terminal->Line(*json);
+      terminal->Line(StatusJson(run));
     } else {
       const double last_step = run.monitor.last_step_unix_seconds;
       terminal->Line(StrCat(
@@ -65,9 +62,7 @@ int RunStatusCommand(const StatusFlags& flags, Clock* clock, Terminal* terminal)
   }
   if (!status.ok()) return Fail(status.status(), terminal);
   if (flags.json) {
-    const absl::StatusOr<std::string> json = StatusResponseJson(*status);
-    if (!json.ok()) return Fail(json.status(), terminal);
-    terminal->Line(*json);
+    terminal->Line(StatusJson(*status));
     return Finish(terminal);
   }
   terminal->Block(StatusBlock(*status, clock->UnixSeconds()));

@@ -36,7 +36,7 @@ void EndOfRun::OnStatus(const RunStatus& run) {
     failure_ = absl::FailedPreconditionError(StrCat("the monitor is inert: ", reason, kHint));
     return;
   }
-  if (!status.health_reason.starts_with(kNoSignOfLife)) {
+  if (status.health != Health::kSilent) {
     seen_alive_ = true;
     silent_since_.reset();
     return;

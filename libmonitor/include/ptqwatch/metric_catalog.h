@@ -50,10 +50,6 @@ inline constexpr std::string_view kStallMetricHelp =
 /// The catalogue as a Markdown table: metric, type, labels, meaning. docs/metrics.md shows it.
 PTQWATCH_EXPORT std::string MetricCatalogMarkdown();
 
-/// The monitor's own state as one line of JSON: {"run": {...}, "status": {...}} with the member
-/// names as keys. Numbers that are not finite are left out.
-PTQWATCH_EXPORT std::string StatusJson(const RunInfo& run, const MonitorStatus& status);
-
 }  // namespace ptqwatch
 
 #endif  // PTQWATCH_METRIC_CATALOG_H_

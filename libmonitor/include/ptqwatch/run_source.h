@@ -87,9 +87,6 @@ class PTQWATCH_EXPORT RunSource : public Control {
   virtual absl::Status Watch(const WatchOptions& options, WatchListener* listener) = 0;
 };
 
-/// MonitorStatus::health_reason starts with this text if a run shows no sign of life.
-inline constexpr std::string_view kNoSignOfLife = "no sign of life";
-
 /// Returns whether the directory, or that of a rank in it, has a journal or a status file, that is,
 /// whether a run has begun there.
 PTQWATCH_EXPORT bool HoldsRun(const std::string& run_dir);
@@ -101,7 +98,7 @@ PTQWATCH_EXPORT std::string RunNameOf(const std::string& run_dir);
 /// socket except the run's own, to send a command. Cost: Reports and Watch read the journal from
 /// the beginning.
 ///
-/// A run that has not reported its end is `degraded`, with a reason, if its status file is a minute
+/// A run that has not reported its end is `silent`, with a reason, if its status file is a minute
 /// old at the first look, or does not change for 15 seconds during Watch. If another run takes over
 /// the directory, only the reports of the new run follow. Status returns NotFound if no run has
 /// begun. Do returns Unavailable if no run answers on this machine, and PermissionDenied if the

@@ -126,10 +126,11 @@ enum class Health : int {
   kOk = 1,
   kDegraded = 2,  ///< some measurements are missing; see MonitorStatus::health_reason
   kStopped = 3,
-  kInert = 4,  ///< Create failed; nothing is measured (MonitorOptions::on_failure)
+  kInert = 4,   ///< Create failed; nothing is measured (MonitorOptions::on_failure)
+  kSilent = 5,  ///< seen from outside: no sign of life (RunSource)
 };
-inline constexpr int kHealths = 5;
-/// "starting", "ok", "degraded", "stopped", "inert".
+inline constexpr int kHealths = 6;
+/// "starting", "ok", "degraded", "stopped", "inert", "silent".
 PTQWATCH_EXPORT std::string_view ToString(Health health);
 
 /// Upper bounds in seconds of the stall histogram; the last bucket is open.
@@ -178,7 +179,7 @@ struct MonitorStatus {
   std::optional<double> training_loss_nats;
   LrPhase lr_phase = LrPhase::kUnknown;
   Health health = Health::kStarting;
-  std::string health_reason = {};  ///< for kDegraded and kInert
+  std::string health_reason = {};  ///< for kDegraded, kInert and kSilent
   bool busy = false;               ///< a snapshot is being measured
   Counts<SnapshotResult, kSnapshotResults> snapshots{};
   int64_t reports_total = 0;
@@ -231,6 +232,10 @@ struct RunStatus {
   std::optional<double> time_unix_seconds = {};  ///< when this was valid, if known
   int subscribers = 0;                           ///< open streams of the server
 };
+
+/// The status as a line of JSON, without a newline: member names are keys, `monitor` is "status".
+/// Numbers that are not finite and values that are not known are left out.
+PTQWATCH_EXPORT std::string StatusJson(const RunStatus& status);
 
 /// A member of a RunStatus by its path, as printable text, such as "steps_total" and "13", or
 /// "slice.request.bits" and "3". The text is empty if the value is unknown.

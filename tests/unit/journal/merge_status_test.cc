@@ -63,8 +63,8 @@ TEST(MergeStatus, AddsCountersButNotSteps) {
 
 TEST(MergeStatus, NamesTheRanksThatAreNotHealthy) {
   std::vector<RankView> views = Views(8);
-  views[0].status->monitor.health = Health::kDegraded;
-  views[0].status->monitor.health_reason = std::string(kNoSignOfLife) + " for 20 s";
+  views[0].status->monitor.health = Health::kSilent;
+  views[0].status->monitor.health_reason = "no sign of life for 20 s";
   views[2].status.reset();
   views[3].status->monitor.health = Health::kStopped;
   views[5].status->monitor.health = Health::kInert;
@@ -81,13 +81,14 @@ TEST(MergeStatus, IsOverOnceAllRanksAre) {
   for (RankView& view : views) view.status->monitor.health = Health::kStopped;
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kStopped);
   EXPECT_EQ(MergeStatus(views).monitor.health_reason, "");
-  views[1].status->monitor.health = Health::kDegraded;  // killed
-  views[1].status->monitor.health_reason = std::string(kNoSignOfLife) + " for 20 s";
+  views[1].status->monitor.health = Health::kSilent;  // killed
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kStopped);
-  views[1].status->monitor.health_reason = "short of memory";
+  views[1].status->monitor.health = Health::kDegraded;
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kDegraded);
   for (RankView& view : views) view.status->monitor.health = Health::kInert;
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kInert);
+  for (RankView& view : views) view.status->monitor.health = Health::kSilent;
+  EXPECT_EQ(MergeStatus(views).monitor.health, Health::kSilent);
   for (RankView& view : views) view.status->monitor.health = Health::kStarting;
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kStarting);
 }

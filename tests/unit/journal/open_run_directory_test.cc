@@ -127,7 +127,7 @@ TEST_F(OpenRunDirectoryTest, ARunThatFellSilentIsDegraded) {
   WriteStatus(Health::kOk, 1);
   EXPECT_EQ(source_->Status()->monitor.health, Health::kOk);
   clock_.Advance(std::chrono::seconds(100));
-  EXPECT_EQ(source_->Status()->monitor.health, Health::kDegraded);
+  EXPECT_EQ(source_->Status()->monitor.health, Health::kSilent);
   EXPECT_THAT(source_->Status()->monitor.health_reason, HasSubstr("no sign of life"));
 }
 
@@ -207,7 +207,7 @@ TEST_F(OpenRunDirectoryTest, JudgesARunOnAnotherHostByWhatChanges) {
     ClockWithAction dead([] {});
     const auto silent = OpenRunDirectory(dir_.path(), &dead)->Status();
     ASSERT_TRUE(silent.ok()) << silent.status();
-    EXPECT_EQ(silent->monitor.health, Health::kDegraded) << skew;
+    EXPECT_EQ(silent->monitor.health, Health::kSilent) << skew;
     EXPECT_THAT(silent->monitor.health_reason, HasSubstr("no sign of life"));
     EXPECT_THAT(silent->monitor.health_reason, HasSubstr("on host 'elsewhere'"));
     EXPECT_LT(dead.Monotonic(), std::chrono::seconds(6));

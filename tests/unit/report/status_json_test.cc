@@ -93,11 +93,11 @@ RunStatus Sample() {
 }
 
 // As JSON, which shows what differs.
-json Parsed(const RunStatus& status) { return json::parse(StatusToJson(status)); }
+json Parsed(const RunStatus& status) { return json::parse(StatusJson(status)); }
 
 TEST(StatusJson, ReadsBackWhatItWrote) {
   const RunStatus sample = Sample();
-  const absl::StatusOr<RunStatus> read = StatusFromJson(StatusToJson(sample));
+  const absl::StatusOr<RunStatus> read = StatusFromJson(StatusJson(sample));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(Parsed(*read), Parsed(sample));
   EXPECT_EQ(read->monitor.snapshots, sample.monitor.snapshots);
@@ -113,7 +113,7 @@ TEST(StatusJson, ReadsBackWhatItWrote) {
 TEST(StatusJson, LeavesOutWhatIsNotKnown) {
   RunStatus status;
   status.monitor.learning_rate = std::numeric_limits<double>::quiet_NaN();
-  const absl::StatusOr<RunStatus> read = StatusFromJson(StatusToJson(status));
+  const absl::StatusOr<RunStatus> read = StatusFromJson(StatusJson(status));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->monitor.step, std::nullopt);
   EXPECT_EQ(read->monitor.overhead_ratio, std::nullopt);

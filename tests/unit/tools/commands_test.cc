@@ -139,7 +139,7 @@ TEST_F(CommandsTest, WatchGoesOnAfterTheRunWhenTold) {
 TEST_F(CommandsTest, WatchSaysThatTheRunDied) {
   server_.PublishNumbers(1, 3);
   server_.SetStatus([](v1::GetStatusResponse& status) {
-    status.set_health(v1::HEALTH_DEGRADED);
+    status.set_health(v1::HEALTH_SILENT);
     status.set_health_reason("no sign of life for 90 s");
   });
   const WatchOptions pace{.tick = milliseconds(5)};

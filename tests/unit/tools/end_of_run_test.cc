@@ -33,7 +33,7 @@ class EndOfRunTest : public ::testing::Test {
     status.monitor.last_sequence = 3;
     end_.OnStatus(status);
   }
-  void Silent() { Status(Health::kDegraded, "no sign of life for 16 s"); }
+  void Silent() { Status(Health::kSilent, "no sign of life for 16 s"); }
   void Report(int64_t sequence) {
     AnalyzedReport report;
     report.report.sequence = sequence;
@@ -90,7 +90,7 @@ TEST_F(EndOfRunTest, ShowsAllOfADeadRunAndEnds) {
 TEST_F(EndOfRunTest, EndsIfOnlyNewReportsAreWanted) {
   EndOfRun end(&view_, std::nullopt, seconds(60), &clock_);
   RunStatus status;
-  status.monitor.health = Health::kDegraded;
+  status.monitor.health = Health::kSilent;
   status.monitor.health_reason = "no sign of life for 90 s";
   status.monitor.last_sequence = 7;
   end.OnStatus(status);

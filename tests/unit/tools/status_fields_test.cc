@@ -14,7 +14,6 @@
 #include "ptqwatch/metric_catalog.h"
 #include "report/status_json.h"
 #include "status_proto.h"
-#include "status_response_json.h"
 #include "status_text.h"
 
 namespace ptqwatch::internal {
@@ -148,10 +147,10 @@ TEST(StatusFields, AllOfThemAreWalked) {
 }
 
 TEST(StatusFields, AreInTheStatusFile) {
-  EXPECT_THAT(LeavesMissingFrom(StatusToJson), IsEmpty());
-  const auto read = StatusFromJson(StatusToJson(AllSet()));
+  EXPECT_THAT(LeavesMissingFrom(StatusJson), IsEmpty());
+  const auto read = StatusFromJson(StatusJson(AllSet()));
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(StatusToJson(*read), StatusToJson(AllSet()));
+  EXPECT_EQ(StatusJson(*read), StatusJson(AllSet()));
 }
 
 TEST(StatusFields, AreInTheMessage) {
@@ -166,7 +165,7 @@ TEST(StatusFields, AreInTheMessage) {
   std::vector<std::string> unset;
   AddUnset(message, "", &unset);
   EXPECT_THAT(unset, IsEmpty());
-  EXPECT_EQ(StatusToJson(FromProto(message)), StatusToJson(AllSet()));
+  EXPECT_EQ(StatusJson(FromProto(message)), StatusJson(AllSet()));
 }
 
 TEST(StatusFields, AreInTheText) {
@@ -197,19 +196,6 @@ TEST(StatusFields, AreInTheMetrics) {
       // The metrics are that server's.
       "status.server.state", "status.server.metrics", "status.server.grpc", "status.server.reason"};
   EXPECT_THAT(LeavesMissingFrom(Metrics), ::testing::UnorderedElementsAreArray(left_out));
-}
-
-TEST(StatusResponseJson, HasNumbersAndTheKeysOfEarlierVersions) {
-  RunStatus status = AllSet();
-  status.monitor.every = 250;
-  status.monitor.dropped_reports = {{"grpc", "slow", 3}, {"journal", "full", 4}};
-  status.monitor.health = Health::kOk;
-  const auto json = StatusResponseJson(status);
-  ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_THAT(*json, HasSubstr("\"every_steps\":250"));
-  EXPECT_THAT(*json, HasSubstr("\"dropped_reports\":7"));
-  EXPECT_THAT(*json, HasSubstr("\"health\":\"HEALTH_OK\""));
-  EXPECT_THAT(*json, ::testing::Not(::testing::ContainsRegex(":\"[0-9]+\"")));
 }
 
 }  // namespace status_fields_test

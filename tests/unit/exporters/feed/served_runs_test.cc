@@ -75,7 +75,7 @@ TEST_F(ServedRunsTest, AreDegradedIfTheirFollowerHangs) {
   clock_.Advance(seconds(14));
   EXPECT_EQ(Monitor().health, Health::kOk);
   clock_.Advance(seconds(2));
-  EXPECT_EQ(Monitor().health, Health::kDegraded);
+  EXPECT_EQ(Monitor().health, Health::kSilent);
   EXPECT_THAT(Monitor().health_reason, HasSubstr("no sign of life for 16 s"));
   run_->SetStatus(status);
   EXPECT_EQ(Monitor().health, Health::kOk);
