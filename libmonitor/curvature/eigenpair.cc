@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "curvature/lanczos.h"
-#include "curvature/power_iteration.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 constexpr int64_t kMaxBasis = 24;
 constexpr int64_t kMinBasis = 3;
 // Besides the basis: the newest product, the eigenvector and the secondary vector.
-constexpr int64_t kOtherVectors = kMinLanczosVectors - kMinBasis;
+constexpr int64_t kOtherVectors = 3;
 
 int64_t AvailableBytes(int64_t max_bytes, const ExecutionContext& context) {
   if (context.bytes == nullptr) return max_bytes;
@@ -24,6 +23,10 @@ int64_t AvailableBytes(int64_t max_bytes, const ExecutionContext& context) {
 }
 
 }  // namespace
+
+int64_t MinSearchVectors(const VectorSpace& space) {
+  return std::min(kMinBasis, space.dimension()) + kOtherVectors;
+}
 
 absl::Status CheckVectorMemory(const VectorSpace& space, int64_t vectors, int64_t max_bytes,
                                const ExecutionContext& context) {
@@ -47,16 +50,14 @@ absl::StatusOr<EigenpairSearch> ExtremeEigenpair(SymmetricOperator& hessian, con
   const int64_t useful = std::min(kMaxBasis, space.dimension());
   const int64_t basis =
       std::min(useful, AvailableBytes(options.max_bytes, context) / space.bytes() - kOtherVectors);
-  const bool lanczos = basis >= std::min(kMinBasis, useful);
-  const int64_t vectors = lanczos ? basis + kOtherVectors : kPowerIterationVectors;
+  const int64_t vectors = std::max(basis + kOtherVectors, MinSearchVectors(space));
   PTQWATCH_RETURN_IF_ERROR(CheckVectorMemory(space, vectors, options.max_bytes, context));
   Reservation reservation(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(
       reservation.Take(vectors * space.bytes(), "the search for an eigenvalue"));
   const auto begin = context.clock->Monotonic();
   absl::StatusOr<EigenpairSearch> search =
-      lanczos ? Lanczos(hessian, start, options, deflated, basis, context)
-              : PowerIteration(hessian, start, options, deflated, context);
+      Lanczos(hessian, start, options, deflated, basis, context);
   if (search.ok()) {
     search->pair.seconds =
         std::chrono::duration<double>(context.clock->Monotonic() - begin).count();

@@ -16,11 +16,6 @@ namespace ptqwatch::internal {
 
 enum class SpectrumEnd { kTop, kBottom };
 
-/// Lanczos needs room for this many vectors; with less, a search uses power iteration.
-inline constexpr int64_t kMinLanczosVectors = 6;
-/// Power iteration needs room for this many vectors, so every search needs at least these.
-inline constexpr int64_t kPowerIterationVectors = 3;
-
 /// State from one search for the next, on a similar matrix.
 struct WarmStart {
   Vector vector;  ///< the eigenvector found; undefined for a cold start
@@ -63,21 +58,22 @@ struct EigenpairSearch {
 /// complement of `deflated`: orthonormal eigenvectors of H that were found before.
 ///
 /// Lanczos with full reorthogonalisation and thick restarts (Golub and Van Loan, Matrix
-/// Computations, section 10.3; Wu and Simon 2000). If memory allows fewer than kMinLanczosVectors
-/// (and the space has more dimensions than fit), power iteration gives the same result after many
-/// more products.
+/// Computations, section 10.3; Wu and Simon 2000).
 ///
 /// A cold start is a random vector from `context.seeds`, the same every time; the gradient improves
 /// it. A warm start is a mixture of the vector and the secondary vector of an earlier search, the
 /// gradient and a random vector. `pair.start` is kRestarted if the old vector and the one found are
 /// nearly orthogonal.
 ///
-/// Memory: up to 27 vectors. Errors: as SymmetricOperator::Apply; ResourceExhausted, with the
-/// bytes, if three vectors do not fit; FailedPrecondition if every product is zero.
+/// Memory: MinSearchVectors to 27 vectors. Errors: as SymmetricOperator::Apply; ResourceExhausted,
+/// with the bytes, if fewer fit; FailedPrecondition if every product is zero.
 absl::StatusOr<EigenpairSearch> ExtremeEigenpair(SymmetricOperator& hessian, const WarmStart& start,
                                                  const EigenpairOptions& options,
                                                  absl::Span<const Vector> deflated = {},
                                                  const ExecutionContext& context = {});
+
+/// How many vectors a search needs room for: 6, or fewer in a space of one or two dimensions.
+int64_t MinSearchVectors(const VectorSpace& space);
 
 /// Returns ResourceExhausted, with the bytes, if `vectors` vectors take more than `max_bytes` or
 /// than the rest of the context's ByteBudget.

@@ -22,7 +22,7 @@ int64_t TopEigenvalues(const VectorSpace& space, const SpectrumOptions& options)
 void MakeRoom(const VectorSpace& space, int64_t max_bytes, const std::vector<EigenpairSearch>& top,
               KrylovSpace& krylov) {
   const auto kept = static_cast<int64_t>(top.size() + krylov.basis.size());
-  if (top.empty() || max_bytes >= (kept + kMinLanczosVectors) * space.bytes()) return;
+  if (top.empty() || max_bytes >= (kept + MinSearchVectors(space)) * space.bytes()) return;
   krylov = {{top[0].next.vector}, {top[0].pair.value}, 1, 0};
 }
 
@@ -53,7 +53,7 @@ absl::Status CheckSpectrumMemory(const VectorSpace& space, const SpectrumOptions
                                  const ExecutionContext& context) {
   // The last search runs beside the eigenvectors found before it.
   const int64_t found = TopEigenvalues(space, options) - (options.bottom ? 0 : 1);
-  return CheckVectorMemory(space, kPowerIterationVectors + found, options.search.max_bytes,
+  return CheckVectorMemory(space, MinSearchVectors(space) + found, options.search.max_bytes,
                            context);
 }
 

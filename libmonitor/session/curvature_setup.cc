@@ -189,7 +189,7 @@ EigenpairOptions EigenpairOptionsFrom(const CurvatureOptions& options,
   search.residual_ratio = options.eigenvalue_residual_ratio;
   search.max_products = engine.max_eigenvalue_products;
   const int64_t min_vectors =
-      kMinLanczosVectors + options.top_eigenvalues - 1 + (options.bottom_eigenvalue ? 1 : 0);
+      MinSearchVectors(space) + options.top_eigenvalues - 1 + (options.bottom_eigenvalue ? 1 : 0);
   search.max_bytes = engine.max_vector_bytes > 0
                          ? engine.max_vector_bytes
                          : std::max(kDefaultVectorBytes, min_vectors * space.bytes());

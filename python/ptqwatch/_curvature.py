@@ -28,7 +28,7 @@ class Eigenpair:
     products: int
     """products with the Hessian in this search"""
     method: str
-    """"lanczos", or "power_iteration" if memory is short"""
+    """of the search"""
     vector: torch.Tensor = dataclasses.field(repr=False)
     """[dimension], of norm 1; see Curvature.split"""
 

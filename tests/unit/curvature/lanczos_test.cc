@@ -235,6 +235,17 @@ TEST(Lanczos, RefusesAZeroHessianAndTakesASingleParameter) {
   EXPECT_DOUBLE_EQ(one.Find({}).value, -4);
 }
 
+TEST(Lanczos, SaysHowManyBytesItNeedsIfTheyDoNotFit) {
+  Quadratic quadratic(at::full({80}, 1.0, at::kDouble));
+  quadratic.context.bytes = std::make_shared<ByteBudget>(5 * 80 * 8);
+  const absl::Status status =
+      ExtremeEigenpair(*quadratic.hessian, {}, {}, {}, quadratic.context).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("3840 bytes for 6 vectors, the limit is 3200"));
+  EXPECT_EQ(quadratic.context.bytes->used(), 0);
+}
+
 TEST(Lanczos, AStaleVectorIsRecognisedAndTheRandomPartGoesOn) {
   Quadratic quadratic(WithAnother(20'000, 0.02, 0.1));
   EigenpairOptions options;

@@ -96,7 +96,7 @@ TEST(Spectrum, LaterSearchesHaveRoomInATightBudget) {
   VectorMap state;
   SpectrumOptions options = {.top = 2, .bottom = true};
   options.search.max_products = 300;
-  options.search.max_bytes = (kMinLanczosVectors + 2) * matrix.space().bytes();
+  options.search.max_bytes = (MinSearchVectors(matrix.space()) + 2) * matrix.space().bytes();
   const auto spectrum = Find(matrix, options, state);
   ASSERT_TRUE(spectrum.ok()) << spectrum.status();
   EXPECT_EQ(spectrum->top[1].method, EigenvalueMethod::kLanczos);
@@ -120,14 +120,14 @@ TEST(Spectrum, TheResidualOfTheFirstVectorDoesNotKeepTheSecondSearchGoing) {
 TEST(Spectrum, IsRefusedBeforeTheFirstProductIfALaterSearchWouldNotFit) {
   MatrixOperator matrix(MatrixWith(Values()));
   SpectrumOptions options = {.top = 2, .bottom = true};
-  options.search.max_bytes = (kPowerIterationVectors + 2) * matrix.space().bytes();
+  options.search.max_bytes = (MinSearchVectors(matrix.space()) + 2) * matrix.space().bytes();
   EXPECT_TRUE(CheckSpectrumMemory(matrix.space(), options, {}).ok());
   options.search.max_bytes -= 1;
   VectorMap state;
   const absl::Status status = Find(matrix, options, state).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              ::testing::HasSubstr("4000 bytes for 5 vectors, the limit is 3999"));
+              ::testing::HasSubstr("6400 bytes for 8 vectors, the limit is 6399"));
   EXPECT_EQ(matrix.products, 0);
 }
 

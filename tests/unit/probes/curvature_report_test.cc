@@ -163,16 +163,16 @@ TEST(CurvatureReport, FrozenParametersAreNotAmongAllParameters) {
 TEST(CurvatureReport, TooLittleMemoryForVectorsIsAStatus) {
   Net net;
   const int64_t vector = (24 * 16 + 24 * 24) * 4;
-  net.engine.max_vector_bytes = 5 * vector;
+  net.engine.max_vector_bytes = 6 * vector;
   net.options.curvature.eigenvalue_residual_ratio = 0.1;
   net.engine.max_eigenvalue_products = 200;
   CurvatureReport curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kOk) << curvature.status_detail;
-  EXPECT_EQ(curvature.eigenvalue_method, EigenvalueMethod::kPowerIteration);
-  net.engine.max_vector_bytes = 2 * vector;
+  EXPECT_EQ(curvature.eigenvalue_method, EigenvalueMethod::kLanczos);
+  net.engine.max_vector_bytes = 5 * vector;
   curvature = Curvature(net);
   EXPECT_EQ(curvature.status, ProbeStatus::kFailed);
-  EXPECT_THAT(curvature.status_detail, HasSubstr("bytes for 3 vectors"));
+  EXPECT_THAT(curvature.status_detail, HasSubstr("bytes for 6 vectors"));
   EXPECT_EQ(curvature.mode, HessianMode::kRetainedGraph);  // another one would not help
   EXPECT_FALSE(curvature.top_eigenvalue);
 }
