@@ -18,7 +18,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Elements of all parts that are in memory at a time, besides the mean.
+// Elements of all parts that are in memory at a time, in addition to the mean.
 constexpr int64_t kElementsTogether = int64_t{1} << 22;
 
 using ReadPartTensor = absl::FunctionRef<absl::StatusOr<at::Tensor>(const WeightReader&)>;

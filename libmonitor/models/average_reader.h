@@ -27,7 +27,7 @@ class AverageReader final : public WeightReader {
   std::vector<std::string> Names() const override { return parts_.front().second->Names(); }
   /// InvalidArgument if the parts have other shapes.
   absl::StatusOr<std::vector<int64_t>> Shape(std::string_view name) const override;
-  /// Takes little memory besides the mean: reads the rows of all parts piece by piece.
+  /// Takes little memory beyond the mean: reads the rows of all parts piece by piece.
   absl::StatusOr<at::Tensor> Read(std::string_view name) const override;
   absl::StatusOr<at::Tensor> ReadRows(std::string_view name,
                                       absl::Span<const int64_t> rows) const override;

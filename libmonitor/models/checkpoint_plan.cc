@@ -22,11 +22,11 @@
 namespace ptqwatch::internal {
 namespace {
 
-// A file is read in pieces, besides the tensor that they go to.
+// Read buffer, in addition to the destination tensor.
 constexpr int64_t kReadingBytes = int64_t{16} << 20;
-// Attention computes scores for so many pairs of tokens at a time, in four steps.
+// Pairs of tokens that attention scores at a time, in four steps.
 constexpr int64_t kScores = int64_t{1} << 24;
-// The head computes so many logits at a time, in three steps.
+// Logits that the head computes at a time, in three steps.
 constexpr int64_t kLogits = int64_t{1} << 24;
 // Vectors of the size of the quantized weights that measuring curvature holds (CurvatureProbe).
 constexpr int64_t kCurvatureVectors = 22;
@@ -171,6 +171,15 @@ absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
                           kept + std::max(bytes.curvature, layout.bytes) <= available;
   if (layout.keep_quantized) layout.bytes += kept;
   return layout;
+}
+
+CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
+                      const CheckpointMeasurement& options) {
+  const CheckpointBytes bytes = BytesOf(decoder, data, options);
+  const absl::StatusOr<CheckpointLayout> layout =
+      LayOut(bytes, options, BytesAllowed(options.max_bytes));
+  return {.bytes = layout.ok() ? layout->bytes : bytes.Peak(1),
+          .curvature_bytes = options.curvature.enabled ? bytes.curvature : 0};
 }
 
 int64_t BytesAllowed(int64_t max_bytes) {

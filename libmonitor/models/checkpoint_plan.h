@@ -20,7 +20,7 @@ struct CheckpointBytes {
   int64_t along = 0;        ///< the streams along the error of one quantizer
   int64_t between = 0;      ///< a block's weights at a point along an error
   int64_t block = 0;        ///< a block's tensors
-  int64_t reading = 0;      ///< besides, while they are read
+  int64_t reading = 0;      ///< in addition, while they are read
   int64_t grams = 0;        ///< of a block's inputs
   int64_t quantized = 0;    ///< a block's weights from one quantizer
   int64_t working = 0;      ///< quantizing a linear
@@ -46,8 +46,8 @@ struct CheckpointLayout {
   int64_t bytes = 0;  ///< without curvature
 };
 
-/// As many quantizers together as fit into `available` bytes. ResourceExhausted, with the bytes
-/// that would do, if not even one does.
+/// As many quantizers together as fit into `available` bytes. ResourceExhausted, naming the
+/// bytes needed, if not one quantizer fits.
 absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
                                         const CheckpointMeasurement& options, int64_t available);
 

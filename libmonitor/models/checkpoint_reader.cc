@@ -11,7 +11,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Elements that are read at once, besides the tensor that they go to.
+// Elements that are read at once, in addition to the destination tensor.
 constexpr int64_t kReadPiece = int64_t{1} << 20;
 
 absl::Status ReadInto(const SafetensorsFile& file, std::string_view name, int64_t first,

@@ -49,16 +49,12 @@ struct CheckpointMeasurement {
   std::function<void(const MeasurementProgress&)> progress = nullptr;
 };
 
-/// Bytes and seconds that MeasureCheckpoint will take.
+/// Bytes that MeasureCheckpoint will take.
 struct CheckpointCost {
   int64_t bytes = 0;            ///< the most at a time, within max_bytes if that is enough
   int64_t curvature_bytes = 0;  ///< of the whole model; left out if it exceeds max_bytes
-  /// From counted operations at the rates of an idle machine; the first checkpoint gives better
-  /// ones.
-  double seconds = 0;
 };
-/// Takes some tenths of a second in the first call of a process, which times short pieces of work
-/// on LibTorch's number of threads. REQUIRES: arguments that MeasureCheckpoint accepts.
+/// REQUIRES: arguments that MeasureCheckpoint accepts.
 CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
                       const CheckpointMeasurement& options);
 

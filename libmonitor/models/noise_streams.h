@@ -25,7 +25,7 @@ class NoiseStreams {
   /// `probe` has been embedded and passed no block. `relative_norm` is positive.
   static absl::StatusOr<NoiseStreams> Depart(const TokenStream& probe, double relative_norm,
                                              const ExecutionContext& context);
-  /// Number of streams for so many sequences of `length` tokens.
+  /// Number of streams for `sequences` of `length` tokens.
   static int64_t Streams(int64_t sequences, int64_t length);
 
   /// Takes memory for the weights of the block's linears, beside a forward pass. Errors as

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "models/task_file.h"
-#include "ptqwatch/task_report.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
 

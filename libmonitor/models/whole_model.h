@@ -11,7 +11,7 @@ namespace ptqwatch::internal {
 
 /// Reads all tensors of a decoder and makes them a Subject whose losses are those of each next
 /// token, [sequences, N] for a batch {tokens int64 [sequences, N + 1]}. Memory: the tensors as
-/// float32, besides what opening the subject takes.
+/// float32, beyond what opening the subject takes.
 absl::StatusOr<std::unique_ptr<Subject>> MakeDecoderSubject(const Decoder& decoder, Batches probe,
                                                             Batches calibration = {});
 

@@ -13,7 +13,7 @@ namespace ptqwatch::internal {
 /// The step of a checkpoint whose step is not known, which can be measured alone.
 inline constexpr int64_t kUnknownStep = -1;
 
-/// A checkpoint of a training run, and what is known of it without its weights.
+/// A checkpoint of a training run: its metadata.
 struct Checkpoint {
   std::string name = {};    ///< of the folder or revision, for people
   std::string path = {};    ///< the folder with config.json; of a soup: empty

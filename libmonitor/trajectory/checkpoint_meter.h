@@ -22,12 +22,6 @@ struct ModelFacts {
   int64_t covered_parameters = 0;  ///< that are quantized
 };
 
-/// The predicted cost of measuring a checkpoint.
-struct MeterCost {
-  int64_t bytes = 0;
-  double seconds = 0;
-};
-
 /// How far the measurement of a checkpoint has come.
 struct MeterProgress {
   std::string_view part;  ///< "block", "head", "curvature"; valid during the call
@@ -41,7 +35,8 @@ class CheckpointMeter {
   virtual ~CheckpointMeter() = default;
   /// Reads config.json and the headers of the files: an error if one is missing or damaged.
   virtual absl::StatusOr<ModelFacts> Facts(const std::string& folder) = 0;
-  virtual absl::StatusOr<MeterCost> Cost(const std::string& folder) = 0;
+  /// The most memory that measuring a checkpoint takes.
+  virtual absl::StatusOr<int64_t> Bytes(const std::string& folder) = 0;
   /// The measurements of the checkpoint in a folder or, with several, of their mean. Fills in
   /// probe_*, quantization, skipped_layers, calibration_mode, snapshot_digest, cost and, unless
   /// `losses_alone`, what else its options ask for: curvature, noise.

@@ -133,8 +133,7 @@ void Print(const Report& report, const CheckpointCost& cost, double seconds,
   for (const auto& [part, spent] : report.cost) std::printf("%-12s %8.1f s\n", part.c_str(), spent);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("seconds      %8.1f, predicted %.1f (%+.0f %%)\n", seconds, cost.seconds,
-              100 * (cost.seconds / seconds - 1));
+  std::printf("seconds      %8.1f\n", seconds);
   std::printf("peak memory  %8.2f GB resident, %.2f reserved, %.2f predicted\n",
               1024e-9 * static_cast<double>(usage.ru_maxrss),
               1e-9 * static_cast<double>(context.bytes->peak()),
@@ -177,7 +176,7 @@ absl::Status Run(const Flags& flags) {
   };
   std::printf("%.2f billion parameters\n", 1e-9 * static_cast<double>(decoder.parameters()));
   const CheckpointCost cost = CostOf(decoder, data, options);
-  std::printf("predicted: %.1f s, %.2f GB\n", cost.seconds, 1e-9 * static_cast<double>(cost.bytes));
+  std::printf("predicted: %.2f GB\n", 1e-9 * static_cast<double>(cost.bytes));
   watch.Lap();
   Stopwatch whole(context.clock);
   PTQWATCH_ASSIGN_OR_RETURN(const Report report,

@@ -375,7 +375,7 @@ class Cost(Trajectory):
     LENGTH, SEQUENCES, VOCABULARY = 256, 4, 4096
 
     def measured(self, words):
-        """The output, the CPU seconds and the largest resident set of a process."""
+        """The output and the largest resident set of a process."""
         process = subprocess.Popen(words, cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, error = process.stdout.read(), process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
@@ -383,29 +383,22 @@ class Cost(Trajectory):
         self.assertEqual(process.returncode, 0, error)
         process.stdout.close()
         process.stderr.close()
-        return out, usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss
+        return out, 1024 * usage.ru_maxrss
 
-    def test_memory_stays_below_what_was_predicted_and_time_near_it(self):
+    def test_memory_stays_below_what_was_predicted(self):
         write_random_bf16(self.root / "step1", hidden=768, inside=2048, blocks=4, vocabulary=self.VOCABULARY)
         draw = random.Random(1)
         for name in ("probe", "calibration"):
             ids = [draw.randrange(self.VOCABULARY) for _ in range(self.SEQUENCES * self.LENGTH + 1)]
             (self.root / f"{name}.bin").write_bytes(array.array("H", ids).tobytes())
-        ratios = []
-        for attempt in range(3):
-            words = self.words("--length", str(self.LENGTH), "--quantizers", "rtn3,rtn4,gptq3,gptq4", "--no-curvature", run_dir=f"run{attempt}",
-                               checkpoints=("step1",))
-            listed, idle_seconds, idle_bytes = self.measured([*words, "--list"])
-            seconds, size = map(float, listed.splitlines()[1].split()[4:6])
-            _, used, peak = self.measured([*words, "--only", "0", "--max-bytes", str(int(size))])
-            self.assertLessEqual(peak - idle_bytes, size)
-            ratios.append(seconds / (used - idle_seconds))
-            if 0.7 <= ratios[-1] <= 1.3:
-                break
-        print("predicted seconds over measured:", ratios, "bytes:", (peak - idle_bytes) / size, file=sys.stderr)
-        self.assertTrue(0.7 <= ratios[-1] <= 1.3, ratios)
+        words = self.words("--length", str(self.LENGTH), "--quantizers", "rtn3,rtn4,gptq3,gptq4", "--no-curvature", checkpoints=("step1",))
+        listed, idle = self.measured([*words, "--list"])
+        self.assertEqual(listed.splitlines()[1].split()[4], "-")  # seconds: none is measured
+        size = int(listed.splitlines()[1].split()[5])
+        _, peak = self.measured([*words, "--only", "0", "--max-bytes", str(size)])
+        self.assertLessEqual(peak - idle, size)
         self.run_program([*words, "--merge"])
-        entries = self.reports(f"run{attempt}")[0]["quantization"]
+        entries = self.reports()[0]["quantization"]
         self.assertEqual([(entry["method"], entry["bits"], entry["status"]) for entry in entries],
                          [("rtn", 3, "ok"), ("rtn", 4, "ok"), ("gptq", 3, "ok"), ("gptq", 4, "ok")])
 

@@ -51,16 +51,14 @@ absl::StatusOr<internal::ModelFacts> DecoderMeter::Facts(const std::string& fold
   return facts;
 }
 
-absl::StatusOr<internal::MeterCost> DecoderMeter::Cost(const std::string& folder) {
+absl::StatusOr<int64_t> DecoderMeter::Bytes(const std::string& folder) {
   PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder));
   PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder,
                             Decoder::Create(reader->files().config(), *reader));
   const internal::CheckpointCost cost = internal::CostOf(decoder, data_, options_);
   const bool curvature = options_.curvature.enabled &&
                          (options_.max_bytes == 0 || cost.curvature_bytes <= options_.max_bytes);
-  return internal::MeterCost{
-      .bytes = curvature ? std::max(cost.bytes, cost.curvature_bytes) : cost.bytes,
-      .seconds = cost.seconds};
+  return curvature ? std::max(cost.bytes, cost.curvature_bytes) : cost.bytes;
 }
 
 absl::StatusOr<Report> DecoderMeter::Measure(

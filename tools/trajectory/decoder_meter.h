@@ -22,7 +22,7 @@ class DecoderMeter final : public internal::CheckpointMeter {
   void SetTasks(std::vector<internal::TaskItem> tasks) { data_.tasks = std::move(tasks); }
 
   absl::StatusOr<internal::ModelFacts> Facts(const std::string& folder) override;
-  absl::StatusOr<internal::MeterCost> Cost(const std::string& folder) override;
+  absl::StatusOr<int64_t> Bytes(const std::string& folder) override;
   absl::StatusOr<Report> Measure(
       absl::Span<const std::string> folders, bool losses_alone,
       const std::function<void(const internal::MeterProgress&)>& progress,

@@ -174,22 +174,14 @@ double MeasuredSeconds(const std::vector<AnalyzedReport>& reports) {
   return reports.empty() ? 0 : seconds / static_cast<double>(reports.size());
 }
 
-absl::StatusOr<internal::MeterCost> PredictCost(Trajectory& trajectory,
-                                                const std::vector<AnalyzedReport>& reports) {
-  const Checkpoint& first = trajectory.checkpoints.front();
-  PTQWATCH_ASSIGN_OR_RETURN(
-      internal::MeterCost cost,
-      trajectory.meter->Cost(first.soup.empty() ? first.path : first.soup.front()));
-  if (const double seconds = MeasuredSeconds(reports); seconds > 0) cost.seconds = seconds;
-  return cost;
-}
-
 int List(const Flags& flags, Trajectory& trajectory) {
   const std::string fingerprint = trajectory.settings.Fingerprint();
   const std::vector<AnalyzedReport> reports = ReportsIn(flags, fingerprint);
-  const auto cost = PredictCost(trajectory, reports);
-  if (!cost.ok()) {
-    Warn(Message(cost.status()));
+  const Checkpoint& first = trajectory.checkpoints.front();
+  const absl::StatusOr<int64_t> bytes =
+      trajectory.meter->Bytes(first.soup.empty() ? first.path : first.soup.front());
+  if (!bytes.ok()) {
+    Warn(Message(bytes.status()));
     return kFailed;
   }
   std::set<std::pair<std::string, int64_t>> measured;
@@ -206,7 +198,7 @@ int List(const Flags& flags, Trajectory& trajectory) {
     const char* const state = measured.contains(place) ? "measured" : waits ? "part" : "-";
     units.push_back({.unit = std::move(unit), .state = state});
   }
-  std::cout << UnitTable(units, *cost) << std::flush;
+  std::cout << UnitTable(units, MeasuredSeconds(reports), *bytes) << std::flush;
   return 0;
 }
 
@@ -252,12 +244,7 @@ int MeasureAll(const Flags& flags, Trajectory& trajectory, internal::CheckpointW
   const auto run = internal::TrajectoryRun::Open(flags.run_dir, trajectory.settings,
                                                  trajectory.facts, context.clock);
   if (!run.ok()) return FailWithUsage(StrCat("--run-dir: ", run.status()));
-  double seconds = MeasuredSeconds((*run)->reports());
-  if (seconds == 0 && !flags.merge) {
-    const auto cost = PredictCost(trajectory, {});
-    if (cost.ok()) seconds = cost->seconds;
-  }
-  Progress progress(seconds, context.clock);
+  Progress progress(MeasuredSeconds((*run)->reports()), context.clock);
   const absl::Status status =
       flags.follow
           ? internal::FollowTrajectory(watch, flags.until, trajectory.facts, OptionsOf(flags),

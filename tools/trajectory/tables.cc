@@ -94,7 +94,7 @@ std::string ResultTable(std::vector<AnalyzedReport> reports) {
   return text;
 }
 
-std::string UnitTable(const std::vector<ListedUnit>& units, const internal::MeterCost& cost) {
+std::string UnitTable(const std::vector<ListedUnit>& units, double seconds, int64_t bytes) {
   Rows rows{{"index", "branch", "step", "path", "seconds", "bytes", "state"}};
   for (size_t i = 0; i < units.size(); ++i) {
     const internal::Checkpoint& checkpoint = units[i].unit.checkpoint;
@@ -103,7 +103,8 @@ std::string UnitTable(const std::vector<ListedUnit>& units, const internal::Mete
     rows.push_back(
         {StrCat(i), BranchCell(checkpoint.branch), StepCell(checkpoint.step),
          internal::Printable(checkpoint.soup.empty() ? checkpoint.path : checkpoint.name),
-         internal::NumberText(cost.seconds * times, 3), StrCat(cost.bytes), units[i].state});
+         seconds > 0 ? internal::NumberText(seconds * times, 3) : "-", StrCat(bytes),
+         units[i].state});
   }
   return internal::TextTable(rows);
 }

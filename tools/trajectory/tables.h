@@ -1,11 +1,11 @@
 #ifndef PTQWATCH_TOOLS_TRAJECTORY_TABLES_H_
 #define PTQWATCH_TOOLS_TRAJECTORY_TABLES_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ptqwatch/report.h"
-#include "trajectory/checkpoint_meter.h"
 #include "trajectory/trajectory_unit.h"
 
 namespace ptqwatch::tools {
@@ -14,13 +14,13 @@ namespace ptqwatch::tools {
 /// quantizer, verdict; below it the newest verdict of each branch in a sentence.
 std::string ResultTable(std::vector<AnalyzedReport> reports);
 
-/// A row for each unit of --list: number, branch, step, path, predicted seconds and bytes, and
-/// whether it is measured.
 struct ListedUnit {
   internal::TrajectoryUnit unit;
   std::string state;
 };
-std::string UnitTable(const std::vector<ListedUnit>& units, const internal::MeterCost& cost);
+/// A row for each unit of --list: number, branch, step, path, seconds of measuring a checkpoint (0:
+/// unknown), bytes, and whether it is measured.
+std::string UnitTable(const std::vector<ListedUnit>& units, double seconds, int64_t bytes);
 
 }  // namespace ptqwatch::tools
 

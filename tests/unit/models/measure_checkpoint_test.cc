@@ -413,16 +413,5 @@ TEST(MeasureCheckpoint, RefusesTokensThatItCannotMeasure) {
               HasSubstr("max_bytes = -1"));
 }
 
-TEST(CostOf, GrowsWithTheWork) {
-  TinyCheckpoint tiny;
-  const double seconds = CostOf(tiny.decoder, tiny.data, tiny.options).seconds;
-  EXPECT_GT(seconds, 0);
-  tiny.data.probe = testing::TinyTokens(370, 60, 5);
-  tiny.data.calibration = testing::TinyTokens(200, 60, 5);
-  const double more = CostOf(tiny.decoder, tiny.data, tiny.options).seconds;
-  EXPECT_GT(more, 2 * seconds);
-  EXPECT_LT(more, 10 * seconds);  // quantizing takes no longer
-}
-
 }  // namespace measure_checkpoint_test
 }  // namespace ptqwatch::internal
