@@ -48,8 +48,8 @@ Plan PlanModel::Full() const {
           .calibration_batches = range.calibration_batches,
           .curvature_sequences = range.curvature_sequences,
           .curvature_every = range.curvature_sequences > 0 ? 1 : 0,
-          .merges = range.merges,
-          .further_probe_sets = range.further_probe_sets};
+          .merges = costs.Most(&Plan::merges),
+          .further_probe_sets = costs.Most(&Plan::further_probe_sets)};
 }
 
 Plan PlanModel::Smallest() const {
@@ -94,9 +94,9 @@ Plan PlanModel::WithSpareTime(Plan plan, double seconds) const {
   const auto fits = [&] { return Mean(plan) <= kShareWithExtras * seconds; };
   plan.merges = 0;
   // Fewer sets than all would be of no use.
-  plan.further_probe_sets = range.further_probe_sets;
+  plan.further_probe_sets = costs.Most(&Plan::further_probe_sets);
   if (!fits()) plan.further_probe_sets = 0;
-  plan.merges = range.merges;
+  plan.merges = costs.Most(&Plan::merges);
   while (plan.merges > 0 && !fits()) --plan.merges;
   return plan;
 }
@@ -137,10 +137,11 @@ std::string PlanModel::Describe(const Plan& plan) const {
                    range.one_loss_each ? " examples" : " sequences", " at every ",
                    plan.curvature_every > 1 ? Ordinal(plan.curvature_every) + " " : "", "snapshot");
   }
-  if (range.merges > 0) text += StrCat(", ", plan.merges, " of ", range.merges, " merges");
-  if (range.further_probe_sets > 0) {
-    text += StrCat(", ", plan.further_probe_sets, " of ", range.further_probe_sets,
-                   " further probe sets");
+  const int64_t merges = costs.Most(&Plan::merges);
+  const int64_t sets = costs.Most(&Plan::further_probe_sets);
+  if (merges > 0) text += StrCat(", ", plan.merges, " of ", merges, " merges");
+  if (sets > 0) {
+    text += StrCat(", ", plan.further_probe_sets, " of ", sets, " further probe sets");
   }
   return text;
 }

@@ -19,8 +19,6 @@ struct PlanRange {
   int64_t curvature_sequences = 0;      ///< 0: curvature is not measured
   int64_t min_curvature_sequences = 1;  ///< fewer only if these take over a minute
   bool one_loss_each = false;           ///< a sequence is one example with one loss
-  int64_t merges = 0;
-  int64_t further_probe_sets = 0;
 };
 
 /// The possible plans, and their seconds of work.

@@ -177,9 +177,7 @@ PlanRange PlanRangeOf(const ProbeSuite& suite) {
           .curvature_sequences =
               curvature != nullptr && curvature->disabled().empty() ? curvature->sequences() : 0,
           .min_curvature_sequences = session.one_loss_each() ? kLeastExamples : 1,
-          .one_loss_each = session.one_loss_each(),
-          .merges = suite.most_merges(),
-          .further_probe_sets = suite.further_probe_sets()};
+          .one_loss_each = session.one_loss_each()};
 }
 
 // The plan until the first steps have shown the spare capacity of the machine and the time of a

@@ -59,6 +59,7 @@ FurtherProbe::FurtherProbe(ModelSession& session, const MonitorOptions& options,
                               ? quantization_cost.fixed / n
                               : CountLayerCosts(session.plan(), measurement_->specs(), 0).quantize;
   cost_ = {.of_each = &Plan::further_probe_sets,
+           .most = std::ssize(own_),
            .fixed = quantize / sets + 2 * batches * quantization_cost.probe_batch / (n + 1),
            .calibration_batch = quantization_cost.calibration_batch / sets};
 }

@@ -31,9 +31,6 @@ class FurtherProbe final : public Probe {
   FurtherProbe(ModelSession& session, const MonitorOptions& options, const WorkShare& share,
                const ProbeCost& quantization_cost, size_t quantizers);
 
-  /// Number of the sets that this rank measures.
-  int64_t own() const { return std::ssize(own_); }
-
   ProbeNeeds Needs(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;

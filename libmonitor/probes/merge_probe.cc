@@ -11,12 +11,14 @@
 namespace ptqwatch::internal {
 namespace {
 
-// The share of so many quantizers, from the cost of `all` of them beside one full-precision loss;
-// `alone` if there are none.
-ProbeCost CostOfMerge(const ProbeCost& quantization, size_t all, size_t quantizers, double alone) {
+// The cost of one merge under `quantizers`, from the cost of `all` of them and one full-precision
+// loss; `alone` if `all` is 0.
+ProbeCost CostOfMerge(const ProbeCost& quantization, size_t all, size_t quantizers, double alone,
+                      int64_t merges) {
   const double n = static_cast<double>(all);
   const double merged = static_cast<double>(quantizers);
   return {.of_each = &Plan::merges,
+          .most = merges,
           .fixed = all > 0 ? quantization.fixed * merged / n : alone,
           .probe_batch = quantization.probe_batch * (merged + 1) / (n + 1),
           .calibration_batch = quantization.calibration_batch};
@@ -35,11 +37,12 @@ MergeProbe::MergeProbe(ModelSession& session, const AveragingOptions& options,
       measurement_(session, quantization, recent),
       recent_(recent),
       cost_(CostOfMerge(quantization_cost, quantizers, measurement_.specs().size(),
-                        CountLayerCosts(session.plan(), measurement_.specs(), 0).quantize)) {}
+                        CountLayerCosts(session.plan(), measurement_.specs(), 0).quantize,
+                        std::ssize(MergesOf(options.window)))) {}
 
 ProbeNeeds MergeProbe::Needs(int64_t available) const {
   if (!disabled().empty()) return {.text = StrCat("merges: off, ", disabled(), "\n")};
-  return {.text = StrCat("merges: ", most(), " weighted averages of the same snapshots, that ",
+  return {.text = StrCat("merges: ", cost_.most, " weighted averages of the same snapshots, that ",
                          "emulate decays; as many of them as there is time for\n"),
           .bytes = measurement_.Bytes(available),
           .seconds = cost_};

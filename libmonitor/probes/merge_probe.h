@@ -30,9 +30,6 @@ class MergeProbe final : public Probe {
              const QuantizationOptions& quantization, const ProbeCost& quantization_cost,
              size_t quantizers, const RecentWeights& recent);
 
-  /// Most merges at a snapshot.
-  int64_t most() const { return static_cast<int64_t>(MergesOf(options_.window).size()); }
-
   ProbeNeeds Needs(int64_t available) const override;
   ProbeResult Measure(const ProbeInput& input, const ExecutionContext& context) override;
   ProbeResult NotMeasured(ProbeStatus status, std::string detail) const override;

@@ -38,6 +38,14 @@ double SnapshotCosts::WithCurvature(const Plan& plan) const {
   return seconds;
 }
 
+int64_t SnapshotCosts::Most(int64_t Plan::*of_each) const {
+  int64_t most = 0;
+  for (const ProbeCost& cost : probes_) {
+    if (cost.of_each == of_each) most += cost.most;
+  }
+  return most;
+}
+
 ProbeCost& SnapshotCosts::Of(const std::string& probe) {
   const auto found = std::find_if(probes_.begin(), probes_.end(),
                                   [&](const ProbeCost& cost) { return cost.probe == probe; });

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_PROBES_PROBE_COSTS_H_
 #define PTQWATCH_PROBES_PROBE_COSTS_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -17,6 +18,7 @@ struct ProbeCost {
   bool with_curvature = false;  ///< runs only at snapshots that measure curvature
   /// If set, the seconds below are those of each of the plan's merges or further sets.
   int64_t Plan::*of_each = nullptr;
+  int64_t most = 0;  ///< how many of these there are to measure
   double fixed = 0;
   double probe_batch = 0;  ///< per batch
   double calibration_batch = 0;
@@ -41,6 +43,8 @@ class SnapshotCosts {
   double EverySnapshot(const Plan& plan) const;
   /// Seconds of the probes that run with curvature; 0 if the plan has no curvature.
   double WithCurvature(const Plan& plan) const;
+  /// The most that a plan can have of what a probe counts with ProbeCost::of_each.
+  int64_t Most(int64_t Plan::*of_each) const;
   /// Corrects the cost of each probe halfway, on a logarithmic scale, towards the measured one. A
   /// cost that was unknown or much too small is replaced at once. Work that was cut short corrects
   /// only costs that are too small.

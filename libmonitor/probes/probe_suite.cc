@@ -11,6 +11,8 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/averaging_probe.h"
+#include "probes/further_probe.h"
+#include "probes/merge_probe.h"
 #include "probes/mixed_precision_probe.h"
 #include "probes/noise_probe.h"
 #include "probes/other_rank_probe.h"
@@ -57,46 +59,51 @@ ModelSessionOptions SessionOptions(const MonitorOptions& options,
 std::vector<MakeProbe> AllProbes() {
   using Made = absl::StatusOr<std::unique_ptr<Probe>>;
   return {
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         QuantizationOptions options = QuantizationOptionsOf(parts.options);
         options.owners = parts.share.quantizers;
         options.rank = parts.share.rank;
-        return QuantizationProbe::Create(parts.session, options);
+        PTQWATCH_ASSIGN_OR_RETURN(auto probe, QuantizationProbe::Create(parts.session, options));
+        parts.quantization = probe.get();
+        return probe;
       },
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         if (!parts.options.curvature.enabled) return nullptr;
         if (!parts.share.OwnsCurvature()) {
           return CurvatureOfOther(parts.share.edge, parts.options.curvature);
         }
         ExecutionContext context = parts.context;
         context.seeds = SeedSource(parts.options.seed);
-        return CurvatureProbe::Create(parts.session, parts.options.curvature, parts.engine, context,
-                                      parts.share);
+        PTQWATCH_ASSIGN_OR_RETURN(
+            auto probe, CurvatureProbe::Create(parts.session, parts.options.curvature, parts.engine,
+                                               context, parts.share));
+        parts.curvature = probe.get();
+        return probe;
       },
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         if (!parts.options.curvature.enabled || !parts.options.mixed_precision) return nullptr;
         const int64_t owner = parts.share.mixed_precision;
         if (!parts.share.Owns(owner)) return MixedPrecisionOfOther(owner, parts.options);
         return MixedPrecisionProbe::Create(parts.session, parts.options.quantizers,
                                            ComparisonOptionsOf(parts.options));
       },
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         if (!parts.options.averaging.enabled) return nullptr;
         const int64_t owner = parts.share.averaging;
         if (!parts.share.Owns(owner)) return AveragingOfOther(owner, parts.options.averaging);
         return std::make_unique<AveragingProbe>(parts.session, parts.options.averaging,
                                                 QuantizationOptionsOf(parts.options), parts.recent);
       },
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         if (!parts.options.averaging.enabled || !parts.options.averaging.merges) return nullptr;
         // On other ranks, the averages' probe stands for the merges too.
         if (!parts.share.Owns(parts.share.averaging)) return nullptr;
         return std::make_unique<MergeProbe>(
             parts.session, parts.options.averaging, QuantizationOptionsOf(parts.options),
-            parts.quantization_cost, static_cast<size_t>(parts.share.OwnQuantizers()),
-            parts.recent);
+            parts.quantization->Needs(INT64_MAX).seconds,
+            static_cast<size_t>(parts.share.OwnQuantizers()), parts.recent);
       },
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         if (parts.options.noise_relative_norm == 0) return nullptr;
         const int64_t owner = parts.share.noise;
         if (!parts.share.Owns(owner)) {
@@ -105,10 +112,10 @@ std::vector<MakeProbe> AllProbes() {
         return NoiseProbe::Create(parts.session, parts.options.noise_relative_norm,
                                   parts.options.seed);
       },
-      [](const ProbeParts& parts) -> Made {
+      [](ProbeParts& parts) -> Made {
         if (parts.options.further_probe_sets == 0) return nullptr;
         return std::make_unique<FurtherProbe>(parts.session, parts.options, parts.share,
-                                              parts.quantization_cost,
+                                              parts.quantization->Needs(INT64_MAX).seconds,
                                               static_cast<size_t>(parts.share.OwnQuantizers()));
       },
   };
@@ -131,15 +138,10 @@ absl::StatusOr<std::unique_ptr<ProbeSuite>> ProbeSuite::Create(
   for (const MakeProbe& make : list) {
     PTQWATCH_ASSIGN_OR_RETURN(std::unique_ptr<Probe> probe, make(parts));
     if (probe == nullptr) continue;
-    if (auto* made = dynamic_cast<QuantizationProbe*>(probe.get())) {
-      suite->quantization_ = made;
-      parts.quantization_cost = made->Needs(INT64_MAX).seconds;
-    }
-    if (auto* made = dynamic_cast<CurvatureProbe*>(probe.get())) suite->curvature_ = made;
-    if (auto* made = dynamic_cast<MergeProbe*>(probe.get())) suite->merges_ = made;
-    if (auto* made = dynamic_cast<FurtherProbe*>(probe.get())) suite->further_ = made;
     suite->probes_.push_back(std::move(probe));
   }
+  suite->quantization_ = parts.quantization;
+  suite->curvature_ = parts.curvature;
   suite->SetAsideForMeasuring(context.bytes->remaining());
   return suite;
 }

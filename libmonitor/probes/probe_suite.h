@@ -15,8 +15,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "probes/curvature_probe.h"
-#include "probes/further_probe.h"
-#include "probes/merge_probe.h"
 #include "probes/probe.h"
 #include "probes/probe_state.h"
 #include "probes/quantization_probe.h"
@@ -57,10 +55,12 @@ struct ProbeParts {
   const ExecutionContext& context;
   const RecentWeights& recent;
   const WorkShare& share;
-  ProbeCost quantization_cost = {};  ///< of the quantization probe, for the probes after it
+  // Set by those two, for the probes after them and for the suite; null: there is none.
+  const QuantizationProbe* quantization = nullptr;
+  CurvatureProbe* curvature = nullptr;
 };
 /// Returns null if the options leave the probe out.
-using MakeProbe = std::function<absl::StatusOr<std::unique_ptr<Probe>>(const ProbeParts&)>;
+using MakeProbe = std::function<absl::StatusOr<std::unique_ptr<Probe>>(ProbeParts&)>;
 /// All probes, in the order they run: each sees the results of earlier ones.
 std::vector<MakeProbe> AllProbes();
 
@@ -106,10 +106,6 @@ class ProbeSuite {
   const WorkShare& share() const { return share_; }
   /// Null if curvature is switched off or other ranks measure all of it.
   CurvatureProbe* curvature() const { return curvature_; }
-  /// Most merges at a snapshot; 0 if they are switched off.
-  int64_t most_merges() const { return merges_ != nullptr ? merges_->most() : 0; }
-  /// Further sets of probe batches that this rank measures.
-  int64_t further_probe_sets() const { return further_ != nullptr ? further_->own() : 0; }
 
  private:
   ProbeSuite(std::unique_ptr<ModelSession> session, const MonitorOptions& options);
@@ -131,8 +127,6 @@ class ProbeSuite {
   std::vector<std::unique_ptr<Probe>> probes_;  // in the order they run
   const QuantizationProbe* quantization_ = nullptr;
   CurvatureProbe* curvature_ = nullptr;
-  const MergeProbe* merges_ = nullptr;
-  const FurtherProbe* further_ = nullptr;
   OptimizerState optimizer_;
 };
 

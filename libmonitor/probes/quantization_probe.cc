@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "base/guard.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
+#include "probes/layer_costs.h"
 #include "probes/loss_comparison.h"
 #include "probes/work_share.h"
 #include "snapshot/unit_losses.h"
@@ -60,25 +59,7 @@ absl::StatusOr<std::unique_ptr<QuantizationProbe>> QuantizationProbe::Create(
   PTQWATCH_ASSIGN_OR_RETURN(const UnitLosses units,
                             SumByUnit(calibration, session.calibration()[0]));
   probe->calibration_batch_tokens_ = RowsFor(calibration, units);
-  probe->layer_costs_ = probe->FindLayerCosts();
   return probe;
-}
-
-LayerCosts QuantizationProbe::FindLayerCosts() const {
-  const std::vector<LayerSpecs>& specs = measurement_.specs();
-  QuantizeBackend& backend = session_.Backend();
-  if (!backend.device().is_cpu()) {
-    const absl::StatusOr<LayerCosts> measured = Guard([&] {
-      return MeasureLayerCosts(
-          session_.plan(), specs, calibration_batch_tokens_, backend, [this] { session_.Drain(); },
-          Clock::Real());
-    });
-    if (measured.ok()) return *measured;
-    Log(Severity::kWarning,
-        StrCat("the cost of quantizing could not be measured, the first plan is a guess: ",
-               measured.status()));
-  }
-  return CountLayerCosts(session_.plan(), specs, calibration_batch_tokens_);
 }
 
 ProbeResult QuantizationProbe::NotMeasured(ProbeStatus status, std::string detail) const {
@@ -111,8 +92,9 @@ ProbeCost QuantizationProbe::Cost() const {
   for (size_t i = 0; i < options().quantizers.size(); ++i) compared += options().Owns(i) ? 1 : 0;
   ProbeCost cost{.probe_batch = Real(compared + 1) * probe_batch_seconds_,
                  .calibration_batch = Real(passes) * calibration_batch_seconds_};
-  cost.calibration_batch += layer_costs_.gram_batch;
-  cost.fixed += layer_costs_.quantize;
+  const LayerCosts layers = CountLayerCosts(plan, measurement_.specs(), calibration_batch_tokens_);
+  cost.calibration_batch += layers.gram_batch;
+  cost.fixed += layers.quantize;
   if (measurement_.quantizers().empty()) cost.calibration_batch = 0;
   return cost;
 }

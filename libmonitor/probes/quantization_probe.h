@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "probes/layer_costs.h"
 #include "probes/probe.h"
 #include "probes/quantization_measurement.h"
 #include "session/model_session.h"
@@ -40,10 +39,8 @@ class QuantizationProbe final : public Probe {
  private:
   QuantizationProbe(ModelSession& session, const QuantizationOptions& options)
       : Probe({.name = kName}), session_(session), measurement_(session, options) {}
-  // From timed evaluations and layer_costs_.
+  // From timed evaluations and counted arithmetic.
   ProbeCost Cost() const;
-  // Measured if the backend works on a device, otherwise counted.
-  LayerCosts FindLayerCosts() const;
   // Empty unless the losses closure returns one value per batch.
   std::string DescribeUnits() const;
   std::string DescribeCalibration(int64_t gram_bytes) const;
@@ -56,7 +53,6 @@ class QuantizationProbe final : public Probe {
   double calibration_batch_seconds_ = 0;
   int64_t calibration_batch_tokens_ = 0;
   int64_t probe_batch_units_ = 1;
-  LayerCosts layer_costs_;
 };
 
 }  // namespace ptqwatch::internal

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ptqwatch/execution_context.h"
-#include "ptqwatch/noise_report.h"
+#include "ptqwatch/report.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
@@ -28,7 +28,7 @@ struct NoisePlan {
   size_t draws = 0;
 };
 
-/// Bytes that NoisyWeight takes at a time for a weight of so many elements, with the result.
+/// Peak bytes of NoisyWeight for a weight of `elements`, the result included.
 constexpr int64_t NoiseBytes(int64_t elements) { return 8 * elements; }
 
 /// `weight` + N(0, s^2 mean(weight^2)) as a contiguous float32 tensor on the CPU, with the draw of

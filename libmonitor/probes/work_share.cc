@@ -11,6 +11,7 @@
 #include "probes/average_measurement.h"
 #include "probes/layer_costs.h"
 #include "probes/mixed_precision_probe.h"
+#include "report/watched_quantizer.h"
 
 namespace ptqwatch::internal {
 namespace {

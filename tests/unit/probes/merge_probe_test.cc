@@ -174,7 +174,7 @@ TEST_F(MergeTest, AreSwitchedOffByTheirField) {
   Open();
   for (const int64_t step : {10, 20}) Snapshot(step);
   EXPECT_EQ(Snapshot(30).averaging.size(), 1u);
-  EXPECT_EQ(suite_->most_merges(), 0);
+  EXPECT_EQ(SnapshotCosts(suite_->Costs()).Most(&Plan::merges), 0);
 }
 
 TEST_F(MergeTest, EndWithTheAverages) {
@@ -188,7 +188,7 @@ TEST_F(MergeTest, EndWithTheAverages) {
 
 TEST_F(MergeTest, SayWhatTheyCost) {
   Open();
-  EXPECT_EQ(suite_->most_merges(), 5);
+  EXPECT_EQ(SnapshotCosts(suite_->Costs()).Most(&Plan::merges), 5);
   EXPECT_THAT(testing::DescribeProbes(*suite_), HasSubstr("merges: 5 weighted averages"));
   const std::vector<ProbeCost> costs = suite_->Costs();
   const Plan all{.probe_batches = 3, .calibration_batches = 3, .merges = 5};
