@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ptqwatch/predicted_end.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch::examples {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ptqwatch/predicted_end.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {
 

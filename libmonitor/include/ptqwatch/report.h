@@ -9,12 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ptqwatch/noise_report.h"
-#include "ptqwatch/pooled_loss.h"
-#include "ptqwatch/predicted_end.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/step_info.h"
-#include "ptqwatch/task_report.h"
 #include "ptqwatch/verdict.h"
 
 namespace ptqwatch {
@@ -81,7 +77,7 @@ PTQWATCH_EXPORT absl::StatusOr<HessianMode> ParseHessianMode(std::string_view na
 /// How an eigenvalue was found.
 enum class EigenvalueMethod {
   kLanczos = 0,
-  kPowerIteration = 1,  ///< used when memory is short
+  kPowerIteration = 1,  ///< in reports of versions before 0.1
 };
 /// "lanczos", "power_iteration".
 PTQWATCH_EXPORT std::string_view ToString(EigenvalueMethod method);
@@ -187,6 +183,23 @@ struct LossAlong {
   std::optional<double> predicted_delta_nats = {};  ///< a g'd + a^2 d'Hd / 2
   std::optional<double> delta_stderr_nats = {};     ///< standard error over sequences
   friend bool operator==(const LossAlong&, const LossAlong&) = default;
+};
+
+/// A metric of a task over its examples, as lm-eval computes it.
+struct TaskReport {
+  std::string task;
+  /// "acc": share of examples whose right choice has the highest log-likelihood, or, if there is
+  /// one choice, is what greedy decoding gives. "acc_norm": the same with log-likelihoods over the
+  /// characters of the choice. "perplexity": exp(-mean log-likelihood) of single choices.
+  std::string metric;
+  int64_t examples = 0;
+  std::optional<double> value;
+  std::optional<double> value_stderr;  ///< absent with fewer than two examples
+  /// A quantizer's accuracy lost: (Acc(W) - Acc(W_hat)) / (1 - Acc(W)), and its standard error from
+  /// the paired examples. Absent if W gets every example right.
+  std::optional<double> degradation_ratio;
+  std::optional<double> degradation_stderr;
+  friend bool operator==(const TaskReport&, const TaskReport&) = default;
 };
 
 /// The model under one quantizer. Losses are means over probe tokens, in nats. The quantized loss
@@ -345,6 +358,17 @@ struct UnseenWeights {
   friend bool operator==(const UnseenWeights&, const UnseenWeights&) = default;
 };
 
+/// How a learning rate falls from r to `final_ratio` r. After the share t of the decay's steps it
+/// is (final_ratio + (1 - final_ratio) s(t)) r.
+enum class DecayShape {
+  kLinear = 0,        ///< s = 1 - t
+  kOneMinusSqrt = 1,  ///< s = 1 - sqrt(t) (arXiv 2405.18392)
+  kCosine = 2,        ///< s = (1 + cos(pi t)) / 2
+};
+/// "linear", "one_minus_sqrt", "cosine".
+PTQWATCH_EXPORT std::string_view ToString(DecayShape shape);
+PTQWATCH_EXPORT absl::StatusOr<DecayShape> ParseDecayShape(std::string_view name);
+
 /// How weights are averaged.
 enum class AveragingKind {
   kWindow = 0,       ///< the mean of the last snapshots (LAWA, arXiv 2209.14981)
@@ -395,6 +419,118 @@ struct MixedPrecisionReport {
   std::optional<double> delta_stderr_nats;
   std::optional<std::string> format = {};  ///< absent: implied by the method
   friend bool operator==(const MixedPrecisionReport&, const MixedPrecisionReport&) = default;
+};
+
+/// The loss under Gaussian noise in the quantized weights (arXiv 2605.02105): every element of a
+/// weight W gets an independent draw of N(0, s^2 mean(W^2)), in all layers together. To second
+/// order the expected increase is s^2 / 2 times CurvatureReport::weighted_trace, but measuring it
+/// takes forward passes alone. The draws depend on the run's seed and the layers' names, so all
+/// snapshots get the same ones.
+struct NoiseReport {
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail = {};
+  double relative_norm = 0;  ///< s: expected norm of a weight's noise, over the weight's
+  int64_t draws = 0;         ///< different draws; each covers a part of the probe batches
+  std::optional<double> delta_nats = {};  ///< CE(W + noise) - CE(W), on the same tokens
+  /// Standard error of `delta_nats` over tokens and draws.
+  std::optional<double> delta_stderr_nats = {};
+  int64_t probe_tokens = 0;
+  friend bool operator==(const NoiseReport&, const NoiseReport&) = default;
+};
+
+/// The loss of the watched quantizer on one set of probe batches, as sums over its units
+/// (sequences): of each unit's loss increase x in nats, full-precision loss z, weight y (tokens,
+/// unless the losses have other weights), their squares and their products.
+struct ProbeSet {
+  int64_t set = 0;  ///< 0: the probe batches of all other measurements
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail = {};
+  int64_t units = 0;
+  int64_t tokens = 0;
+  double change = 0;            ///< x
+  double loss = 0;              ///< z
+  double weight = 0;            ///< y
+  double change_squared = 0;    ///< x^2
+  double loss_squared = 0;      ///< z^2
+  double weight_squared = 0;    ///< y^2
+  double change_by_loss = 0;    ///< x z
+  double change_by_weight = 0;  ///< x y
+  friend bool operator==(const ProbeSet&, const ProbeSet&) = default;
+};
+
+/// The loss increase of the watched quantizer (Verdict::method) on all sets of probe batches
+/// together (MonitorOptions::further_probe_sets). Its numbers are absent unless all sets were
+/// measured: numbers from fewer sets would not be comparable.
+struct PooledLoss {
+  std::optional<QuantizationMethod> method = {};
+  int bits = 0;
+  std::optional<std::string> format = {};        ///< absent: implied by the method
+  ProbeStatus status = ProbeStatus::kUnknown;    ///< of the first set that was not measured
+  std::string status_detail = {};                ///< names all of these sets
+  std::optional<double> delta_nats = {};         ///< CE(W_hat) - CE(W)
+  std::optional<double> delta_stderr_nats = {};  ///< standard error over units
+  std::optional<double> error_ratio = {};        ///< CE(W_hat) / CE(W) - 1
+  std::optional<double> error_ratio_stderr = {};
+  int64_t probe_tokens = 0;
+  std::vector<ProbeSet> sets = {};  ///< in order
+  friend bool operator==(const PooledLoss&, const PooledLoss&) = default;
+};
+
+/// The cost of one quantizer at the end of a simulated decay.
+struct SimulatedError {
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  std::optional<double> error_ratio;  ///< CE(W_hat) / CE(W) - 1
+  std::optional<double> error_ratio_stderr;
+  std::optional<std::string> format = {};  ///< absent: implied by the method
+  friend bool operator==(const SimulatedError&, const SimulatedError&) = default;
+};
+
+/// The end of one simulated decay of the learning rate.
+struct SimulatedDecay {
+  int64_t steps = 0;         ///< of this decay
+  int64_t settle_steps = 0;  ///< before it at the full rate, for a new optimizer to settle
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail;
+  std::optional<double> loss_nats;  ///< CE(W) on the probe tokens
+  std::optional<double> trace;      ///< of the Hessian, if curvature is measured
+  std::optional<double> top_eigenvalue;
+  std::vector<SimulatedError> quantization;
+  double seconds = 0;  ///< of work, training and measuring
+  friend bool operator==(const SimulatedDecay&, const SimulatedDecay&) = default;
+};
+
+/// Predicted cost of one quantizer at the end of the planned decay, with a 95 % interval.
+struct PredictedError {
+  std::optional<QuantizationMethod> method;
+  int bits = 0;
+  std::optional<double> error_ratio;
+  std::optional<double> error_low_ratio;
+  std::optional<double> error_high_ratio;
+  std::optional<std::string> format = {};  ///< absent: implied by the method
+  friend bool operator==(const PredictedError&, const PredictedError&) = default;
+};
+
+/// The result of a shadow cooldown: the predicted end of the planned learning-rate decay, from
+/// decays simulated on a copy of the model. docs/cooldown.md describes the method and its errors.
+struct PredictedEnd {
+  ProbeStatus status = ProbeStatus::kUnknown;
+  std::string status_detail;
+  int64_t step = 0;          ///< of the snapshot that was trained
+  double learning_rate = 0;  ///< at the start of the decay
+  std::optional<DecayShape> shape;
+  int64_t decay_steps = 0;          ///< of the planned decay
+  int64_t simulated_steps = 0;      ///< optimizer steps of all simulations
+  double seconds = 0;               ///< of work
+  std::optional<double> loss_nats;  ///< CE(W) at the end, with a 95 % interval
+  std::optional<double> loss_low_nats;
+  std::optional<double> loss_high_nats;
+  std::optional<double> trace;
+  std::optional<double> trace_low;
+  std::optional<double> trace_high;
+  std::vector<PredictedError> quantization;
+  std::vector<SimulatedDecay> decays;  ///< shortest first
+  friend bool operator==(const PredictedEnd&, const PredictedEnd&) = default;
 };
 
 /// The bits of one parameter.

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ptqwatch/config.h"
-#include "ptqwatch/predicted_end.h"
+#include "ptqwatch/report.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch {
