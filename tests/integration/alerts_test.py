@@ -17,8 +17,9 @@ import time
 import unittest
 import urllib.request
 
+from beside import eventually
 from dashboard_files import expressions, filled_in, grafana, variables
-from servers import Receiver, Stack, until
+from servers import Receiver, Stack
 from trainer import Trainer, journal, prometheus_program
 
 CHAR_GPT, PTQWATCH = None, None
@@ -132,7 +133,7 @@ class Alerts(unittest.TestCase):
     def assert_every_expression_returns_data(self):
         self.prometheus.wait(f'ptqwatch_snapshot_step{{instance="{self.server}", run="decay"}} == {STEPS}')
         # After a scrape that lasted too long, the queries of its moment find nothing.
-        until(lambda: operator.le(*self.empty_and_allowed()), lambda: f"each query has data: {self.empty_and_allowed()}")
+        eventually(lambda: operator.le(*self.empty_and_allowed()), lambda: f"each query has data: {self.empty_and_allowed()}")
         self.assertLessEqual(ONLY_WITH_RANKS, self.empty_and_allowed()[0])
 
     def empty_and_allowed(self):

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 SOURCE = None
-MAX_README_BYTES = 8192
+MAX_README_BYTES = 7168
 
 
 def read(*path):

@@ -21,7 +21,7 @@ CHAR_GPT = None
 TIMEOUT = 240  # seconds per call; one call lasts as long as the run
 
 
-class Server:
+class Reflection:
     """The services in a server's reflection, as callables."""
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class Reflected(unittest.TestCase):
             address = trainer.wait_for(r"^grpc (\S+:\d+)$")[1]
             with grpc.insecure_channel(address) as channel:
                 trainer.metrics("\nptqwatch_step ")  # until then, there is no run
-                self.follow(Server(channel), end=trainer.process.terminate)
+                self.follow(Reflection(channel), end=trainer.process.terminate)
             code, _, err = trainer.finish()
             self.assertEqual(code, 143, err)
             # So small a model may well degrade, and a busy machine delays snapshots; no other line is allowed.

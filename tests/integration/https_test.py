@@ -2,27 +2,26 @@
 """HTTP with certificates and tokens, with curl and a real Prometheus as clients: https_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import unittest
 
+from beside import eventually
 from prometheus_test import Prometheus
-from servers import until
 from tls_test import TOKEN, set_up
-from trainer import Trainer
+from trainer import Server
 
 CHAR_GPT, PTQWATCH = None, None
 # Exit codes of curl.
 OK, CONNECT, NOT_TRUSTED, ALERT = 0, 35, 60, 56
 
 
-class Server(Trainer):
-    """`ptqwatch serve` with HTTP only."""
-
+class HttpsServer(Server):
     def __init__(self, *flags):
-        super().__init__(PTQWATCH, "serve", Https.run_dir, "--http", "127.0.0.1:0", "--grpc", "off", *flags, short=False)
-        self.scheme, self.port = self.wait_for(r"^metrics (https?)://127.0.0.1:(\d+)/metrics$").groups()
+        super().__init__(PTQWATCH, Https.run_dir, *flags, grpc="off")
+        self.scheme, self.port = re.fullmatch(r"(https?)://127.0.0.1:(\d+)/", self.url).groups()
 
     def curl(self, path, *flags, scheme=None, host="localhost"):
         """Returns (exit code of curl, status, body, message), once the journal has been read."""
@@ -32,7 +31,7 @@ class Server(Trainer):
             body, _, status = done.stdout.rpartition("\n")
             return status != "503" and (done.returncode, int(status), body, done.stderr)
 
-        return until(ask, "the run is read")
+        return eventually(ask, "the run is read")
 
 
 class Https(unittest.TestCase):
@@ -55,7 +54,7 @@ class Https(unittest.TestCase):
             self.assertIn(text, done.stderr)
 
     def test_certificate(self):
-        with Server(*self.tls(self.server)) as server:
+        with HttpsServer(*self.tls(self.server)) as server:
             self.assertEqual(server.scheme, "https")
             for versions in ([], ["--tls-max", "1.2"]):
                 code, status, body, _ = server.curl("/metrics", *self.trust, *versions)
@@ -65,11 +64,11 @@ class Https(unittest.TestCase):
             self.assertEqual(server.curl("/metrics", "--cacert", self.theirs.certificate)[0], NOT_TRUSTED)
             code, status, body, _ = server.curl("/metrics", scheme="http")
             self.assertEqual((code, status, body), (OK, 400, "this server speaks TLS: use https://\n"))
-        with Server(*self.tls(self.ours.issue("elsewhere", names="DNS:elsewhere.example"))) as server:
+        with HttpsServer(*self.tls(self.ours.issue("elsewhere", names="DNS:elsewhere.example"))) as server:
             code, _, _, message = server.curl("/metrics", *self.trust)
             self.assertEqual(code, NOT_TRUSTED)
             self.assertIn("no alternative certificate subject name matches", message)
-        with Server() as server:
+        with HttpsServer() as server:
             code, _, _, message = server.curl("/metrics", *self.trust, scheme="https")
             self.assertEqual(code, CONNECT)
             self.assertIn("wrong version number", message)
@@ -77,7 +76,7 @@ class Https(unittest.TestCase):
 
     def test_mutual_certificates(self):
         stranger, expired = self.theirs.issue("stranger", names="DNS:client"), self.ours.issue("expired-client", days=-1)
-        with Server(*self.tls(self.server), "--client-ca", self.ours.certificate) as server:
+        with HttpsServer(*self.tls(self.server), "--client-ca", self.ours.certificate) as server:
             for path in ("/metrics", "/healthz", "/"):
                 self.assertEqual(server.curl(path, *self.trust, "--cert", self.client[0], "--key", self.client[1])[:2], (OK, 200), path)
                 code, status, _, message = server.curl(path, *self.trust)
@@ -89,7 +88,7 @@ class Https(unittest.TestCase):
                 self.assertIn(why, message)
 
     def test_token(self):
-        with Server(*self.tls(self.server), "--token-file", self.token) as server:
+        with HttpsServer(*self.tls(self.server), "--token-file", self.token) as server:
             def ask(path, *flags):
                 return server.curl(path, *self.trust, *flags)[1]
 
@@ -112,11 +111,11 @@ class Https(unittest.TestCase):
                 os.replace(old + ".tmp", old)
 
         replace(self.server)
-        with Server(*self.tls(live)) as server:
+        with HttpsServer(*self.tls(live)) as server:
             self.assertEqual(server.curl("/metrics", *self.trust)[:2], (OK, 200))
             replace(self.ours.issue("late", days=-1))  # an expired certificate: the previous one stays
             replace(self.theirs.issue("renewed"))
-            until(lambda: server.curl("/metrics", "--cacert", self.theirs.certificate)[1] == 200, "the new certificate is served", 30)
+            eventually(lambda: server.curl("/metrics", "--cacert", self.theirs.certificate)[1] == 200, "the new certificate is served", 30)
             self.assertEqual(server.curl("/metrics", *self.trust)[0], NOT_TRUSTED)
 
     def test_real_prometheus(self):
@@ -126,7 +125,7 @@ class Https(unittest.TestCase):
             "no-token": ("https", self.ours.certificate, None, "401"),
             "wrong-authority": ("https", self.theirs.certificate, self.token, "unknown authority"),
             "no-tls": ("http", None, None, "400")}
-        with Server(*self.tls(self.server), "--token-file", self.token) as server:
+        with HttpsServer(*self.tls(self.server), "--token-file", self.token) as server:
             config = "global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\nscrape_configs:\n"
             for name, (scheme, authority, token, _) in jobs.items():
                 config += f"  - job_name: {name}\n    scheme: {scheme}\n"
@@ -141,7 +140,7 @@ class Https(unittest.TestCase):
                         return next(target for target in prometheus.get("targets")["activeTargets"] if target["scrapePool"] == name)
 
                     # A scrape may last too long on a busy machine; the next one says the same.
-                    until(lambda: target()["health"] == ("down" if says else "up") and says in target()["lastError"], target)
+                    eventually(lambda: target()["health"] == ("down" if says else "up") and says in target()["lastError"], target)
                     up = f'up{{job="{name}"}} == {0 if says else 1}'
                     self.assertTrue(prometheus.wait(up), name)
             finally:

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The live page and its file in a browser: page_test.py CHAR_GPT PTQWATCH [unittest arguments]"""
 
-import contextlib
 import copy
 import json
 import math
@@ -12,31 +11,19 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import urllib.request
 
 import browser
-from beside import eventually
 from serve_test import NO_SERVERS
-from trainer import Trainer, journal, train
+from trainer import Server, journal, train
 
 CHAR_GPT, PTQWATCH = None, None
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">&amp;'"
 SHOWN = "!document.getElementById('run').hidden"
 
 
-class Server(Trainer):
-    """`ptqwatch serve` with HTTP only."""
-
-    def __init__(self, *run_dirs, address="127.0.0.1:0", flags=()):
-        super().__init__(PTQWATCH, "serve", *run_dirs, "--http", address, "--grpc", "off", *flags, short=False)
-        self.url = self.wait_for(r"^metrics (http://\S+)/metrics$")[1] + "/"
-        if any(map(os.path.exists, run_dirs)):
-            eventually(self.ready, "the journals are read")
-
-    def ready(self):
-        with contextlib.suppress(OSError), urllib.request.urlopen(self.url + "readyz", timeout=10) as answer:
-            return answer.status == 200
-        return False
+def serve(*run_dirs, address="127.0.0.1:0", flags=()):
+    server = Server(PTQWATCH, *run_dirs, *flags, http=address, grpc="off")
+    return server.ready() if any(map(os.path.exists, run_dirs)) else server
 
 
 def write_run(run_dir, reports, events=(), status=None):
@@ -124,7 +111,7 @@ class Page(unittest.TestCase):
         self.assertEqual(set(rows), {layer["name"] for layer in entry["layers"]} if len(entry["layers"]) <= 12 else set(rows))
 
     def test_shows_what_the_journal_says(self):
-        with Server(self.run_dir) as server:
+        with serve(self.run_dir) as server:
             self.browser.open(server.url)
             self.check_values(self.reports)
             events = self.browser.evaluate("[...document.querySelectorAll('#events li')].map((line) => line.textContent)")
@@ -136,7 +123,7 @@ class Page(unittest.TestCase):
             self.quiet()
 
     def test_can_be_read_on_a_phone_in_the_dark_and_by_a_screen_reader(self):
-        with Server(self.run_dir) as server:
+        with serve(self.run_dir) as server:
             self.browser.open(server.url, 390, 844, dark=True)
             self.browser.until(SHOWN)
             self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 390)
@@ -160,7 +147,7 @@ class Page(unittest.TestCase):
             reports[-1]["curvature"]["layers"] = [{**reports[-1]["curvature"]["layers"][0], "name": name} for name in names]
             run_dir = self.path(f"layers-{layers}")
             write_run(run_dir, reports, self.events, self.status)
-            with Server(run_dir) as server:
+            with serve(run_dir) as server:
                 for width in (1400, 1100, 800, 390):
                     self.browser.open(server.url, width, 900, before="addEventListener('DOMContentLoaded', () => { window.early = document.body.innerText; })")
                     self.browser.until(f"{SHOWN} && document.querySelector('#chart-evidence canvas').getAttribute('aria-label').length > 30")
@@ -186,7 +173,7 @@ class Page(unittest.TestCase):
         events = [{"kind": "alert", "severity": "warning", "step": 1, "time_unix_seconds": 1.7e9, "message": HOSTILE}]
         run_dir = self.path("hostile" + HOSTILE.replace("/", "%"))
         write_run(run_dir, reports, events, self.status)
-        with Server(run_dir) as server:
+        with serve(run_dir) as server:
             self.browser.open(server.url)
             self.check_values(reports)
             self.assertIn(HOSTILE, self.browser.evaluate("document.getElementById('layers').textContent"))
@@ -211,7 +198,7 @@ class Page(unittest.TestCase):
             del failed[key]
         failed["status"] = "nonfinite"
         write_run(self.path("gap"), reports, (), self.status)
-        with Server(self.path("gap")) as server:
+        with serve(self.path("gap")) as server:
             self.browser.open(server.url)
             self.check_values(reports)
             self.assertFalse(any("NaN" in text or "undefined" in text for text in [self.browser.evaluate("document.body.innerText")]))
@@ -228,7 +215,7 @@ class Page(unittest.TestCase):
                           {**newest["tasks"][1], "value": 9.5}]
         entry.update(accuracy_ratio=0.585, accuracy_degradation_ratio=0.0696, accuracy_degradation_stderr=0.0121)
         write_run(self.path("tasks"), reports, (), self.status)
-        with Server(self.path("tasks")) as server, Server(self.run_dir) as without:
+        with serve(self.path("tasks")) as server, serve(self.run_dir) as without:
             self.browser.open(server.url)
             self.check_values(reports)
             acc, words, mean = self.browser.evaluate("[...document.querySelectorAll('#tasks tbody tr')].map((row) => "
@@ -260,7 +247,7 @@ class Page(unittest.TestCase):
         page = self.path("branches.html")
         subprocess.run([PTQWATCH, "report", run_dir, "-o", page], check=True, capture_output=True, timeout=60)
         ids = ("error", "loss", "trace")
-        with Server(run_dir) as server:
+        with serve(run_dir) as server:
             for url in (server.url, "file://" + page):
                 self.browser.open(url)
                 self.browser.until(f"{SHOWN} && document.querySelector('#chart-evidence canvas').getAttribute('aria-label').length > 30")
@@ -291,7 +278,7 @@ class Page(unittest.TestCase):
             for report in reports:
                 del report["tokens"]
         write_run(self.path("steps"), reports, (), self.status)
-        with Server(self.path("steps")) as server:
+        with serve(self.path("steps")) as server:
             self.browser.open(server.url)
             self.browser.until(SHOWN)
             self.browser.until(f"document.querySelector('#chart-error canvas').getAttribute('aria-label').includes('over steps {reports[0]['step']:,}')")
@@ -309,7 +296,7 @@ class Page(unittest.TestCase):
         facts = "document.getElementById('facts').textContent"
         page = self.path("ranks.html")
         subprocess.run([PTQWATCH, "report", self.path("ranks"), "-o", page], stdout=subprocess.DEVNULL, timeout=60, check=True)
-        with Server(self.path("ranks")) as server:
+        with serve(self.path("ranks")) as server:
             for url in (server.url, "file://" + page):
                 self.browser.open(url)
                 self.browser.until(f"{SHOWN} && {facts}.includes({json.dumps(said)})")
@@ -318,7 +305,7 @@ class Page(unittest.TestCase):
 
     def test_waits_for_the_first_report_and_shows_it(self):
         run_dir = self.path("first")
-        with Server(run_dir) as server:
+        with serve(run_dir) as server:
             self.browser.open(server.url)
             self.browser.until("document.getElementById('empty').textContent.includes('no run yet')")
             os.makedirs(run_dir)
@@ -337,7 +324,7 @@ class Page(unittest.TestCase):
     def test_goes_on_after_the_server_was_away(self):
         run_dir = self.path("away")
         write_run(run_dir, self.reports[:5], (), self.status)
-        with Server(run_dir) as server:
+        with serve(run_dir) as server:
             self.browser.open(server.url)
             self.check_values(self.reports[:5])
             address = server.url[len("http://"):-1]
@@ -346,7 +333,7 @@ class Page(unittest.TestCase):
             self.browser.until("document.getElementById('banner').textContent.startsWith('Disconnected since')")
         with open(os.path.join(run_dir, "journal.jsonl"), "a", encoding="utf-8") as lines:
             lines.writelines(json.dumps(report) + "\n" for report in self.reports[5:7])
-        with Server(run_dir, address=address):
+        with serve(run_dir, address=address):
             self.browser.until("document.getElementById('banner').hidden")
             step = f"{self.reports[6]['step']:,}"
             self.browser.until(f"document.getElementById('verdict-age').textContent.includes('step {step}')")
@@ -359,7 +346,7 @@ class Page(unittest.TestCase):
             self.quiet()
 
     def test_tells_ages_by_the_clock_of_the_server(self):
-        with Server(self.run_dir) as server:
+        with serve(self.run_dir) as server:
             for skew in (-3600, 3600):
                 self.browser.open(server.url, before=f"{{const real = Date.now; Date.now = () => real() + {1000 * skew};}}")
                 self.browser.until(SHOWN)
@@ -371,7 +358,7 @@ class Page(unittest.TestCase):
     def test_logs_in_with_the_token(self):
         with open(self.path("token"), "w", encoding="utf-8") as file:
             file.write("correct-horse-battery")
-        with Server(self.run_dir, flags=("--token-file", self.path("token"))) as server:
+        with serve(self.run_dir, flags=("--token-file", self.path("token"))) as server:
             address = server.url.removeprefix("http://")
             self.browser.open(f"http://me:correct-horse-battery@{address}")
             self.browser.until(SHOWN)
@@ -380,7 +367,7 @@ class Page(unittest.TestCase):
 
     def test_lists_the_runs_of_a_server(self):
         write_run(self.path("a & b"), self.reports, (), self.status)
-        with Server(self.run_dir, self.path("a & b"), self.path("none")) as server:
+        with serve(self.run_dir, self.path("a & b"), self.path("none")) as server:
             self.browser.open(server.url)
             self.browser.until("document.querySelectorAll('.runcard svg').length === 4")
             names = self.browser.evaluate("[...document.querySelectorAll('.runcard')].map((card) => card.dataset.run)")

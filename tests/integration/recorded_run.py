@@ -1,12 +1,9 @@
-"""Run directories made from the runs in tests/data/verdicts, and `ptqwatch serve` for them."""
+"""Run directories made from the runs in tests/data/verdicts."""
 
 import json
 import os
 import pathlib
-import signal
 import subprocess
-
-from trainer import Trainer
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "verdicts"
 REPORTS_OF_A_RUN = 40
@@ -29,15 +26,3 @@ def write_run(ptqwatch, run_dir, reports=REPORTS_OF_A_RUN, change=lambda entry: 
     os.remove(plain)
     pathlib.Path(run_dir, "journal.jsonl").write_bytes(judged)
     return run_dir
-
-
-class Server(Trainer):
-    """`ptqwatch serve`, read like a trainer."""
-
-    def __init__(self, ptqwatch, *run_dirs, grpc="127.0.0.1:0"):
-        super().__init__(ptqwatch, "serve", *run_dirs, "--http", "off", "--grpc", grpc, short=False)
-        self.address = self.wait_for(r"^grpc (\S+)$")[1]
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate(timeout=20)

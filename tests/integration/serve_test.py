@@ -3,55 +3,18 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import urllib.error
-import urllib.request
 
 import recorded_run
-from trainer import Trainer, journal
+from trainer import Server, Trainer, journal
 
 CHAR_GPT, PTQWATCH = None, None
 NO_SERVERS = ["--http", "off", "--grpc", "off"]
-
-
-class Server(Trainer):
-    """`ptqwatch serve`, read like a trainer."""
-
-    def __init__(self, *run_dirs, flags=()):
-        super().__init__(PTQWATCH, "serve", *run_dirs, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *flags, short=False)
-        self.address = self.wait_for(r"^grpc (\S+)$")[1]
-
-    def get(self, path):
-        url = self.wait_for(r"^metrics (http://\S+)/metrics$")[1] + path
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as answer:
-            return answer.code, answer.read().decode()
-
-    def until(self, path, condition, timeout=60):
-        deadline = time.monotonic() + timeout
-        while True:
-            answer = self.get(path)
-            if condition(*answer):
-                return answer
-            if time.monotonic() > deadline:
-                raise AssertionError(answer)
-            time.sleep(0.05)
-
-    def ready(self):
-        """Waits until the journals are read."""
-        self.until("/readyz", lambda code, _: code == 200)
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.finish(timeout=20)
 
 
 def ptqwatch(*arguments, timeout=120):
@@ -67,10 +30,10 @@ class Serve(unittest.TestCase):
     def test_follows_a_run_through_death_and_resumption(self):
         with tempfile.TemporaryDirectory() as folder:
             run_dir = os.path.join(folder, "one")
-            with Server(run_dir) as server:
-                self.assertEqual(server.get("/metrics")[0], 503)  # there is no run yet
+            with Server(PTQWATCH, run_dir) as server:
+                self.assertEqual(server.get("metrics")[0], 503)  # there is no run yet
                 with Trainer(CHAR_GPT, "--steps", "100000", "--run-dir", run_dir, *NO_SERVERS) as trainer:
-                    server.until("/metrics", lambda code, page: code == 200 and 'ptqwatch_snapshot_step{run="one"}' in page)
+                    server.until("metrics", lambda code, page: code == 200 and 'ptqwatch_snapshot_step{run="one"}' in page)
                     code, out, err = ptqwatch("snapshot", run_dir, "--wait")
                     self.assertEqual(code, 0, err)
                     self.assertIn("report", out)
@@ -81,8 +44,8 @@ class Serve(unittest.TestCase):
                     trainer.process.kill()
                     trainer.process.wait()
                 self.assertEqual(ptqwatch("pause", run_dir)[0], 1)
-                server.until("/readyz", lambda code, page: code == 503 and "no sign of life" in page)
-                self.assertEqual(server.get("/healthz")[0], 200)
+                server.until("readyz", lambda code, page: code == 503 and "no sign of life" in page)
+                self.assertEqual(server.get("healthz")[0], 200)
 
                 # A dead run will not continue, unless the next attempt is wanted.
                 code, out, err = ptqwatch("watch", server.address, "--json")
@@ -106,14 +69,14 @@ class Serve(unittest.TestCase):
                 self.assertEqual([r["sequence"] for r in reports_of(out)], [r["sequence"] for r in written])
                 self.assertEqual({r["attempt"] for r in written}, {1, 2})
                 self.assertIn("stopped", [event["kind"] for event in events])
-                server.until("/healthz", lambda _, page: json.loads(page)["runs"][0]["health"] == "stopped")
+                server.until("healthz", lambda _, page: json.loads(page)["runs"][0]["health"] == "stopped")
                 code, _, err = server.end()
                 self.assertEqual((code, err), (0, ""))
 
             # Later readers find the same: the directory itself, and a server that starts now.
             code, out, err = ptqwatch("watch", run_dir, "--json")
             self.assertEqual((code, reports_of(out)), (0, written), err)
-            with Server(run_dir) as server:
+            with Server(PTQWATCH, run_dir) as server:
                 server.ready()
                 code, out, err = ptqwatch("watch", server.address, "--json")
                 self.assertEqual((code, reports_of(out)), (0, written), err)
@@ -125,8 +88,8 @@ class Serve(unittest.TestCase):
                 with Trainer(CHAR_GPT, "--steps", "80", "--wait", "on", "--run-dir", run_dir, *NO_SERVERS) as trainer:
                     code, _, err = trainer.finish()
                     self.assertEqual(code, 0, err)
-            with Server(*run_dirs) as server:
-                server.until("/metrics", lambda _, page: all(f'ptqwatch_snapshot_step{{run="{run}"}} 80\n' in page for run in "ab"))
+            with Server(PTQWATCH, *run_dirs) as server:
+                server.until("metrics", lambda _, page: all(f'ptqwatch_snapshot_step{{run="{run}"}} 80\n' in page for run in "ab"))
                 server.ready()
                 code, out, _ = ptqwatch("status", server.address)
                 self.assertEqual(code, 0)
@@ -161,13 +124,13 @@ class Serve(unittest.TestCase):
 
             write_status(20)
             names = sorted(os.listdir(run_dir))
-            with Server(run_dir, flags=["--allow-control"]) as server:
+            with Server(PTQWATCH, run_dir, "--allow-control") as server:
                 for first, last in ((20, 25), (25, 40)):
                     with open(path, "a", encoding="utf-8") as file:
                         file.writelines(lines[first:last])
                     write_status(last)
                     step = json.loads(lines[last - 1])["step"]
-                    server.until("/metrics", lambda code, page, step=step: code == 200 and f'ptqwatch_snapshot_step{{run="far"}} {step}\n' in page)
+                    server.until("metrics", lambda code, page, step=step: code == 200 and f'ptqwatch_snapshot_step{{run="far"}} {step}\n' in page)
                     # The newest report is shown while the server still reads those before it.
                     server.ready()
                 for place in (run_dir, server.address):
@@ -202,7 +165,7 @@ class Serve(unittest.TestCase):
                 self.assertEqual((code, out), (expected, ""), arguments)
                 self.assertIn(says, err)
                 self.assertEqual(len(err.splitlines()), 1, err)
-            with Server(folder) as server:
+            with Server(PTQWATCH, folder) as server:
                 code, _, err = ptqwatch("serve", folder, "--http", "off", "--grpc", server.address)
                 self.assertEqual(code, 1)
                 self.assertIn(server.address, err)

@@ -9,11 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
+from beside import eventually
 from dashboard_files import DASHBOARDS, read
 
 
@@ -21,17 +21,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def until(condition, what, timeout=60):
-    """Waits for condition() to be true and returns its value; what() explains a failure."""
-    deadline = time.monotonic() + timeout
-    while True:
-        if value := condition():
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what}")
-        time.sleep(0.1)
 
 
 class PrometheusApi:
@@ -57,7 +46,7 @@ class PrometheusApi:
 
     def wait(self, expression, timeout=60):
         """Waits for the query's first non-empty answer."""
-        return until(lambda: self.query(expression), lambda: f"no answer to {expression!r}; targets: {self.query('up')}", timeout)
+        return eventually(lambda: self.query(expression), lambda: f"no answer to {expression!r}; targets: {self.query('up')}", timeout)
 
 
 class Receiver:
@@ -89,7 +78,7 @@ class Receiver:
         return None
 
     def wait(self, status, timeout=90, **labels):
-        return until(lambda: self.find(status, **labels),
+        return eventually(lambda: self.find(status, **labels),
                      lambda: f"no {status} {labels}; got {sorted({(s, str(has)) for _, s, has, _ in self.got})}", timeout)
 
     def stop(self):

@@ -11,8 +11,9 @@ import tempfile
 import unittest
 import urllib.request
 
+from beside import eventually
 from dashboard_files import DASHBOARDS
-from servers import PrometheusApi, free_port, until
+from servers import PrometheusApi, free_port
 
 STACK = os.path.join(DASHBOARDS, "stack")
 
@@ -57,16 +58,16 @@ class Stack(unittest.TestCase):
         groups = prometheus.get("rules")["groups"]
         self.assertEqual({group["name"] for group in groups},
                          {"ptqwatch_runs", "ptqwatch_quantization", "ptqwatch_training", "ptqwatch_monitor"})
-        managers = until(lambda: prometheus.get("alertmanagers")["activeAlertmanagers"], "Prometheus knows Alertmanager")
+        managers = eventually(lambda: prometheus.get("alertmanagers")["activeAlertmanagers"], "Prometheus knows Alertmanager")
         self.assertEqual([manager["url"] for manager in managers], [f"http://127.0.0.1:{self.ports[1]}/api/v2/alerts"])
         with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}/api/v2/status", timeout=10) as answer:
             self.assertNotIn("webhook", json.load(answer)["config"]["original"])  # without --webhook it posts nowhere
 
-        until(lambda: "target 127.0.0.1:1 down" in stack("status", "--state", self.state)[1], "status names the target")
+        eventually(lambda: "target 127.0.0.1:1 down" in stack("status", "--state", self.state)[1], "status names the target")
         processes = self.processes()
         # Status reports a server that died; that does not keep `down` from ending the other.
         os.kill(processes["alertmanager"], signal.SIGKILL)
-        until(lambda: "alertmanager ended by itself" in stack("status", "--state", self.state)[1], "status says what ended")
+        eventually(lambda: "alertmanager ended by itself" in stack("status", "--state", self.state)[1], "status says what ended")
         self.assertEqual(stack("status", "--state", self.state)[0], 3)
         self.assertEqual(stack("down", "--state", self.state), (0, "ended prometheus\n", ""))
         self.assertFalse(os.path.exists(f"/proc/{processes['prometheus']}/fd/0"))

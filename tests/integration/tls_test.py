@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from trainer import CACHE, Trainer, train
+from trainer import CACHE, Server, train
 
 sys.path.insert(0, os.path.join(CACHE, "python-grpc"))
 import grpc  # noqa: E402
@@ -55,10 +55,8 @@ def ptqwatch(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-class Server(Trainer):
-    def __init__(self, *flags):
-        super().__init__(PTQWATCH, "serve", Tls.run_dir, "--http", "off", "--grpc", "127.0.0.1:0", *flags, short=False)
-        self.address = self.wait_for(r"^grpc (\S+)$")[1]
+def serve(*flags):
+    return Server(PTQWATCH, Tls.run_dir, *flags, http="off")
 
 
 def set_up(cls, char_gpt):
@@ -123,20 +121,20 @@ class Tls(unittest.TestCase):
             self.assertIn(text, err)
 
     def test_certificate(self):
-        with Server(*self.serve_flags()) as server:
+        with serve(*self.serve_flags()) as server:
             self.answered(server.address, "--ca", self.ours.certificate)
             code, out, err = ptqwatch("watch", server.address, "--ca", self.ours.certificate, "--json")
             self.assertEqual((code, err), (0, ""))
             self.assertIn('"step":80', out)
             self.refused("if it speaks TLS, give --ca or --tls", server.address)
             self.refused("not signed by the authorities of --ca", server.address, "--ca", self.theirs.certificate)
-        with Server(*self.serve_flags(self.ours.issue("elsewhere", names="DNS:elsewhere.example"))) as server:
+        with serve(*self.serve_flags(self.ours.issue("elsewhere", names="DNS:elsewhere.example"))) as server:
             self.refused("its certificate is for another host name", server.address, "--ca", self.ours.certificate)
 
     def test_mutual_certificates(self):
         stranger = self.theirs.issue("stranger", names="DNS:client")
         expired = self.ours.issue("expired-client", days=-1)
-        with Server(*self.serve_flags(), "--client-ca", self.ours.certificate) as server:
+        with serve(*self.serve_flags(), "--client-ca", self.ours.certificate) as server:
             trust = [server.address, "--ca", self.ours.certificate]
             self.answered(*trust, "--cert", self.client[0], "--key", self.client[1])
             self.refused("perhaps it requires a certificate, see --cert", *trust)
@@ -144,7 +142,7 @@ class Tls(unittest.TestCase):
                 self.refused("perhaps it does not accept the certificate of --cert", *trust, "--cert", one[0], "--key", one[1])
 
     def test_token(self):
-        with Server("--token-file", self.token) as server:
+        with serve("--token-file", self.token) as server:
             self.answered(server.address, "--token-file", self.token)
             self.refused("requires a token, but none was sent (see --token-file)", server.address)
             self.refused("the token is not this server's (see --token-file)", server.address, "--token-file", self.wrong_token)
@@ -162,7 +160,7 @@ class Tls(unittest.TestCase):
     def test_replaced_certificate_is_served(self):
         certificate, key = (shutil.copy(path, os.path.join(self.folder, "live" + end)) for path, end in zip(self.server, (".pem", ".key")))
         renewed = self.theirs.issue("renewed")
-        with Server("--tls-cert", certificate, "--tls-key", key) as server:
+        with serve("--tls-cert", certificate, "--tls-key", key) as server:
             self.answered(server.address, "--ca", self.ours.certificate)
             for new, old in zip(renewed, (certificate, key)):
                 shutil.copy(new, old + ".tmp")

@@ -6,13 +6,14 @@ import os
 import re
 import resource
 import select
+import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 from beside import eventually
 from setup_packages import CACHE
-
 
 
 def prometheus_program(name):
@@ -116,3 +117,39 @@ def train(binary, *flags):
         code, _, err = trainer.finish()
     if code != 0:
         raise AssertionError(err)
+
+
+class Server(Trainer):
+    """`ptqwatch serve`, read like a trainer. `address` is that of gRPC, `url` that of the page; each if it is served."""
+
+    def __init__(self, ptqwatch, *arguments, http="127.0.0.1:0", grpc="127.0.0.1:0"):
+        super().__init__(ptqwatch, "serve", *arguments, "--http", http, "--grpc", grpc, short=False)
+        if grpc != "off":
+            self.address = self.wait_for(r"^grpc (\S+)$")[1]
+        if http != "off":
+            self.url = self.wait_for(r"^metrics (\S+/)metrics$")[1]
+
+    def get(self, path):
+        """(status, text)"""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.read().decode()
+
+    def until(self, path, condition):
+        """Waits until condition(status, text) of this answer is true."""
+        eventually(lambda: condition(*self.get(path)), lambda: self.get(path))
+
+    def ready(self):
+        """Waits until the journals are read."""
+        self.until("readyz", lambda status, _: status == 200)
+        return self
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.finish(timeout=20)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate(timeout=20)

@@ -14,7 +14,8 @@ import termios
 import time
 import unittest
 
-from recorded_run import Server, write_run
+from recorded_run import write_run
+from trainer import Server
 
 PTQWATCH = None
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
@@ -95,7 +96,7 @@ class Watch(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.run_dir = write_run(PTQWATCH, os.path.join(cls.folder.name, "seven"))
-        cls.server = Server(PTQWATCH, cls.run_dir)
+        cls.server = Server(PTQWATCH, cls.run_dir, http="off")
 
     @classmethod
     def tearDownClass(cls):
@@ -168,13 +169,13 @@ class Watch(unittest.TestCase):
             self.assertRegex(screen.output.split(LEAVE)[-1], r"^step 16000: .*\r\nthe run has stopped\r\n$")
 
     def test_outlives_its_server(self):
-        server = Server(PTQWATCH, self.run_dir)
+        server = Server(PTQWATCH, self.run_dir, http="off")
         with self.watch(target=server.address) as screen:
             screen.shows("q quits", "gptq3")
             server.kill()
             screen.until(lambda screen: re.search(r"no connection since \d\d:\d\d:\d\d \(\d+ s\), trying again", "\n".join(screen.frame())))
             self.assertIn("gptq3", "\n".join(screen.frame()))
-            server = Server(PTQWATCH, self.run_dir, grpc=server.address)
+            server = Server(PTQWATCH, self.run_dir, http="off", grpc=server.address)
             screen.until(lambda screen: "trying again\n" not in "\n".join(screen.frame()))
             screen.shows("connected again")
             screen.press("q")
@@ -183,7 +184,7 @@ class Watch(unittest.TestCase):
         server.kill()
 
     def test_gives_up_with_a_line_when_told_to(self):
-        server = Server(PTQWATCH, self.run_dir)
+        server = Server(PTQWATCH, self.run_dir, http="off")
         with self.watch("--timeout", "5", target=server.address) as screen:
             screen.shows("q quits")
             server.kill()
