@@ -52,8 +52,8 @@ std::vector<MetricInfo> PredictedEndMetrics() {
   return {
       {"ptqwatch_predicted_end_error_ratio",
        kGauge,
-       "Relative loss increase at the end of the planned decay, predicted by the newest shadow "
-       "cooldown.",
+       "ptqwatch_quantization_error_ratio at the end of the planned decay, predicted by the newest "
+       "shadow cooldown.",
        {"method", "bits", "format"},
        PredictedErrors<&PredictedError::error_ratio>},
       {"ptqwatch_predicted_end_error_low_ratio",

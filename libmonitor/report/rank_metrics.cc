@@ -39,7 +39,7 @@ std::vector<MetricInfo> RankMetrics() {
        }},
       {"ptqwatch_replicas_diverged_step",
        kGauge,
-       "First step at which ranks differed, first parameter, and ranks unlike most.",
+       "First step at which ranks differed, with the first parameter and the ranks unlike most.",
        {"parameter", "rank"},
        [](Input in) {
          const ReplicaStatus& replicas = in.status.replicas;

@@ -112,7 +112,7 @@ std::vector<MetricInfo> StateMetrics() {
        OfVerdict<&Verdict::sigmas>},
       {"ptqwatch_verdict_alarm_sigmas",
        kGauge,
-       "Evidence that raises an alarm, in standard errors.",
+       "Value of ptqwatch_verdict_sigmas that raises an alarm.",
        {},
        OfVerdict<&Verdict::alarm_sigmas>},
       {"ptqwatch_verdict_onset_step",
@@ -172,7 +172,7 @@ std::vector<MetricInfo> BasisMetrics() {
        PerOutlook<&DecayOutlook::minimum_loss_nats>},
       {"ptqwatch_decay_minimum_step",
        kGauge,
-       "Optimizer step of the smallest quantized loss: where to stop for this quantizer.",
+       "Optimizer step of ptqwatch_decay_minimum_loss_nats: where to stop for this quantizer.",
        {"method", "bits", "format"},
        PerOutlook<&DecayOutlook::minimum_step>},
   };

@@ -175,7 +175,7 @@ std::vector<MetricInfo> WhatIfMetrics() {
        OfNoise<&NoiseReport::delta_stderr_nats>},
       {"ptqwatch_pooled_error_ratio",
        kGauge,
-       "Relative loss increase on all sets of probe batches.",
+       "ptqwatch_quantization_error_ratio on all sets of probe batches.",
        {"method", "bits", "format"},
        OfPooled<&PooledLoss::error_ratio>},
       {"ptqwatch_pooled_error_ratio_stderr",
