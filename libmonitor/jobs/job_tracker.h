@@ -67,7 +67,7 @@ class JobTracker {
     snapshots_taken_ = snapshots_taken;
     return status_.number;
   }
-  /// Makes the work under way fail as cancelled. FailedPrecondition without work under way.
+  /// Fails the current job as cancelled. FailedPrecondition if there is none.
   absl::Status Cancel() {
     MutexLock lock(mutex_);
     if (!status_.under_way()) {
@@ -96,7 +96,7 @@ class JobTracker {
       if (!status_.under_way()) status_.waits_for_core = false;
     }
   }
-  /// Makes the work under way fail.
+  /// Fails the current job.
   void Fail(std::string error) {
     MutexLock lock(mutex_);
     EndWith(std::move(error));

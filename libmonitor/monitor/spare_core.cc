@@ -55,7 +55,7 @@ void SpareCore::Read(const std::optional<CpuReading>& reading) {
 bool SpareCore::Throttled(const CpuReading& reading) {
   const double seconds = reading.throttled - last_->throttled;
   if (seconds > kThrottled * (reading.wall - last_->wall)) {
-    // The monitor caused the throttling only if it worked on a core that it took for spare.
+    // The monitor caused the throttling only if it worked on a core that it believed spare.
     const double next = spare_ ? 2 * throttle_backoff_ : throttle_backoff_;
     throttle_backoff_ = std::clamp(next, kFirstBackoffSeconds, kLongestBackoffSeconds);
     not_spare_until_ = reading.wall + throttle_backoff_;

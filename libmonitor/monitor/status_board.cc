@@ -16,8 +16,8 @@ namespace {
 constexpr double kLongSilenceSeconds = 600;
 constexpr double kSilenceFactor = 10;
 constexpr int64_t kNotCopiedInARow = 3;
-// At least so many of the newest steps, and fewer than twice as many, give the time of a step. They
-// include the pauses for evaluation, which count for the time between snapshots.
+// The time of a step is the mean of the newest steps, from this many to twice as many. It includes
+// pauses for evaluation, which count for the time between snapshots.
 constexpr int64_t kRecentSteps = 1000;
 // Fewer comparisons do not show their scatter.
 constexpr int64_t kLeastComparisons = 5;
