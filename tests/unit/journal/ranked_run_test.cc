@@ -234,7 +234,7 @@ TEST_F(RankedRunTest, DoesNotWaitForARankThatWasKilled) {
   EXPECT_EQ(recorder_.status.monitor.health, Health::kDegraded);
   EXPECT_THAT(recorder_.status.monitor.health_reason,
               AllOf(HasSubstr("rank 2: no sign of life"), ::testing::Not(HasSubstr("rank 1"))));
-  EXPECT_EQ(recorder_.status.monitor.ranks.at(2).health, Health::kDegraded);
+  EXPECT_EQ(recorder_.status.monitor.ranks.at(2).health, Health::kSilent);
   EXPECT_EQ(recorder_.status.monitor.ranks.at(1).health, Health::kOk);
 }
 

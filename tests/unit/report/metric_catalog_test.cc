@@ -441,9 +441,9 @@ TEST_F(MetricCatalogTest, WritesAMarkdownRowForEachMetric) {
   for (const MetricInfo& metric : MetricCatalog()) {
     EXPECT_THAT(table, HasSubstr("| `" + std::string(metric.name) + "` | "));
   }
-  EXPECT_THAT(table, HasSubstr("| `ptqwatch_quantization_error_ratio` |  | {q} |"));
-  EXPECT_THAT(table, HasSubstr("| `ptqwatch_steps_total` | counter |  |"));
-  EXPECT_THAT(table, HasSubstr("| `ptqwatch_training_stall_seconds` | histogram |  |"));
+  EXPECT_THAT(table, HasSubstr("| `ptqwatch_quantization_error_ratio` | | {q} |"));
+  EXPECT_THAT(table, HasSubstr("| `ptqwatch_steps_total` | counter | |"));
+  EXPECT_THAT(table, HasSubstr("| `ptqwatch_training_stall_seconds` | histogram | |"));
   EXPECT_EQ(static_cast<size_t>(std::count(table.begin(), table.end(), '\n')),
             MetricCatalog().size() + 3);
 }

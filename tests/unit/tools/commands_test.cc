@@ -180,7 +180,7 @@ TEST_F(CommandsTest, StatusOfARunWithoutReportsIsJustTheStatus) {
   EXPECT_THAT(captured_.out(), ::testing::Not(HasSubstr("\nreport ")));
 }
 
-TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
+TEST_F(CommandsTest, StatusPrintsTheLineOfTheStatusFile) {
   server_.SetStatus([](v1::GetStatusResponse& status) {
     status.set_step(7);
     (*status.mutable_snapshots())["taken"] = 3;
@@ -189,9 +189,9 @@ TEST_F(CommandsTest, StatusPrintsTheMessageAsJson) {
             0);
   EXPECT_THAT(captured_.out(),
               AllOf(StartsWith("{"), HasSubstr("\"run_id\":\"run-1\""), HasSubstr("\"step\":7,"),
-                    HasSubstr("\"steps_total\":0"), HasSubstr("\"taken\":3}"),
+                    HasSubstr("\"steps_total\":0"), HasSubstr("\"taken\":3,"),
                     ::testing::Not(HasSubstr("learning_rate")), HasSubstr("\"busy\":false"),
-                    HasSubstr("\"health\":\"HEALTH_OK\"")));
+                    HasSubstr("\"health\":\"ok\"")));
   EXPECT_EQ(Lines(captured_.out()).size(), 1u);
 }
 

@@ -187,7 +187,8 @@ TEST_F(HttpApiTest, StreamsReportsEventsAndStatus) {
   EXPECT_THAT(all, HasSubstr("\r\nContent-Type: text/event-stream\r\n"));
   size_t at = 0;
   for (const std::string& part :
-       {std::string("\r\n\r\nretry: 2000\n\n"), std::string("event: status\ndata: {\"name\":"),
+       {std::string("\r\n\r\nretry: 2000\n\n"),
+        std::string("event: status\ndata: {\"newest_sequence\":"),
         std::string("id: 2-0\nevent: report\ndata: {"), std::string("id: 3-0\nevent: report\n"),
         std::string("id: 3-1\nevent: event\ndata: {\"event\":{\"kind\":\"phase_change\"")}) {
     const size_t found = all.find(part, at);
