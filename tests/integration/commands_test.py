@@ -79,7 +79,6 @@ ELSEWHERE = {
     "examples/plot_slice": "plot_slice",
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
-    "tests/gates/build_files": "gate.build_files",
     "tests/python/run": "python.quantize",
     "tests/faults/server_killed_test.py": "faults.ServerKilled",
     "tests/gates/kernels": "gate.kernels",
