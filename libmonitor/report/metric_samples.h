@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ptqwatch/metric_catalog.h"
+#include "report/enum_names.h"
 
 // Sample collectors of the metric catalogue. They return no samples for unmeasured or non-finite
 // values.
@@ -28,11 +30,10 @@ Samples Count(int64_t value);
 
 /// 0 or 1 for each value of an enum, so that an alert can compare with 0.
 template <typename Enum>
-Samples OneHot(Enum now, Enum last) {
+Samples OneHot(Enum now) {
   Samples samples;
-  for (int i = 0; i <= static_cast<int>(last); ++i) {
-    const auto value = static_cast<Enum>(i);
-    samples.push_back({{std::string(ToString(value))}, value == now ? 1.0 : 0.0});
+  for (const std::string_view name : NamesOf(now)) {
+    samples.push_back({{std::string(name)}, name == ToString(now) ? 1.0 : 0.0});
   }
   return samples;
 }

@@ -19,7 +19,7 @@ Samples OfVerdict(Input input) {
 }
 
 Samples States(Input input) {
-  return input.report ? OneHot(input.report->verdict.state, VerdictState::kUnclear) : Samples{};
+  return input.report ? OneHot(input.report->verdict.state) : Samples{};
 }
 
 Samples Alerts(Input input) {

@@ -288,8 +288,8 @@ TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
               ElementsAre("unknown,=0", "warming_up,=0", "healthy,=0", "drifting,=0",
                           "decay_degradation,=1", "spike,=0", "recovering,=0", "unclear,=0"));
   EXPECT_THAT(Collect("ptqwatch_alert_active"), ElementsAre("decay_degradation,=1", "spike,=0"));
-  EXPECT_THAT(Collect("ptqwatch_health"),
-              ElementsAre("starting,=0", "ok,=1", "degraded,=0", "stopped,=0", "inert,=0"));
+  EXPECT_THAT(Collect("ptqwatch_health"), ElementsAre("starting,=0", "ok,=1", "degraded,=0",
+                                                      "stopped,=0", "inert,=0", "silent,=0"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
               ElementsAre("taken,=20", "skipped_busy,=3", "skipped_mismatch,=0", "failed,=1",
                           "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
