@@ -77,7 +77,7 @@ PTQWATCH_EXPORT absl::StatusOr<HessianMode> ParseHessianMode(std::string_view na
 /// How an eigenvalue was found.
 enum class EigenvalueMethod {
   kLanczos = 0,
-  kPowerIteration = 1,  ///< in reports of versions before 0.1
+  kPowerIteration = 1,  ///< in reports of earlier builds
 };
 /// "lanczos", "power_iteration".
 PTQWATCH_EXPORT std::string_view ToString(EigenvalueMethod method);

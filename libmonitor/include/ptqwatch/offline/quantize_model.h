@@ -65,7 +65,7 @@ struct ModelQuantization {
   std::vector<SkippedLayer> skipped;   ///< all other parameters, with the reason
   int64_t parameters = 0;              ///< number of elements in the model
   int64_t covered_parameters = 0;      ///< number of elements in `layers`
-  /// Those of `skipped` that a deployment would quantize. Absent: none.
+  /// The part of `skipped` that a deployment would quantize. Absent: none.
   std::optional<UnseenWeights> unseen;
 };
 
