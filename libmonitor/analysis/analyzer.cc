@@ -48,7 +48,7 @@ constexpr double kDriftDoubt = 2;
 constexpr double kMostUnseen = 0.2;
 constexpr size_t kDriftSnapshots = 10;  // with fewer, growth is the end of the warm-up
 
-// " at step 8"; empty for a checkpoint of which the step is unknown.
+// " at step 8"; empty for a checkpoint whose step is unknown.
 std::string AtStep(int64_t step) { return step < 0 ? "" : StrCat(" at step ", step); }
 
 std::string WhyNoQuantizer(const Report& report) {

@@ -55,7 +55,7 @@ struct ProbeParts {
   const ExecutionContext& context;
   const RecentWeights& recent;
   const WorkShare& share;
-  // Set by those two, for the probes after them and for the suite; null: there is none.
+  // Set by the probe itself, for the probes after it and for the suite; null: there is none.
   const QuantizationProbe* quantization = nullptr;
   CurvatureProbe* curvature = nullptr;
 };

@@ -28,7 +28,7 @@ class Eigenpair:
     products: int
     """products with the Hessian in this search"""
     method: str
-    """of the search"""
+    """the algorithm of the search"""
     vector: torch.Tensor = dataclasses.field(repr=False)
     """[dimension], of norm 1; see Curvature.split"""
 

@@ -45,6 +45,13 @@ class Grafana(unittest.TestCase):
     def test_is_of_four_dashboards(self):
         self.assertEqual(sorted(grafana()), UIDS)
 
+    def test_takes_no_flag_for_a_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, os.path.join(DASHBOARDS, "grafana", "generate"), "--chekc"], cwd=folder, capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual((done.returncode, done.stdout, os.listdir(folder)), (1, "", []))
+            self.assertIn("generate [FOLDER]", done.stderr)
+
     def test_loads_in_grafanas_schema(self):
         register_default_plugins()
         # Grafana's types lack the Prometheus fields of an annotation.
