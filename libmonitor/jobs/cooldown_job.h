@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "jobs/cooldown_run.h"
 #include "jobs/job.h"
-#include "jobs/job_tracker.h"
 #include "probes/quantization_measurement.h"
 #include "ptqwatch/options.h"
+#include "publish/job_tracker.h"
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {

@@ -11,10 +11,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "jobs/job.h"
-#include "jobs/job_tracker.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
+#include "publish/job_tracker.h"
 
 namespace ptqwatch::internal {
 

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "base/reservation.h"
 #include "jobs/job.h"
-#include "jobs/job_tracker.h"
 #include "probes/quantization_measurement.h"
+#include "publish/job_tracker.h"
 #include "session/model_session.h"
 
 namespace ptqwatch::internal {

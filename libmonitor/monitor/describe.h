@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "budget/planner.h"
+#include "handover/staging.h"
 #include "jobs/jobs.h"
-#include "monitor/planner.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
-#include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 

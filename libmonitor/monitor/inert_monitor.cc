@@ -10,12 +10,12 @@
 #include "journal/journal_writer.h"
 #include "journal/run_endpoint.h"
 #include "journal/run_lock.h"
-#include "monitor/control_queue.h"
+#include "publish/control_queue.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-constexpr std::chrono::seconds kTimeAtEnd{2};
+constexpr std::chrono::seconds kInertTimeAtEnd{2};
 
 RunInfo KnownRunInfo(const MonitorOptions& options) {
   RunInfo run;
@@ -50,7 +50,7 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
   publisher_.Start(&NoControl(), /*required=*/0).IgnoreError();
   publisher_.PublishEvent(
       {Event::Kind::kInert, Severity::kError, 0, clock_->UnixSeconds(), message});
-  at_end_.emplace([this] { publisher_.Stop(kTimeAtEnd); });
+  at_end_.emplace([this] { publisher_.Stop(kInertTimeAtEnd); });
 }
 
 void InertMonitor::OnStep(const StepInfo& info) noexcept {

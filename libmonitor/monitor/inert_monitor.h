@@ -7,11 +7,11 @@
 
 #include "absl/status/status.h"
 #include "base/process_end.h"
-#include "monitor/publisher.h"
-#include "monitor/status_board.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/step_info.h"
+#include "publish/publisher.h"
+#include "publish/status_board.h"
 
 namespace ptqwatch::internal {
 

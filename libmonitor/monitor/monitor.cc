@@ -14,11 +14,11 @@
 #include "base/process_end.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "children/server_keeper.h"
+#include "children/server_program.h"
 #include "monitor/inert_monitor.h"
 #include "monitor/rank_place.h"
 #include "monitor/running_monitor.h"
-#include "monitor/server_keeper.h"
-#include "monitor/server_program.h"
 
 namespace ptqwatch {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 // How long Create waits for the server.
 constexpr std::chrono::seconds kWaitForServer{5};
 // How long the end of the process waits for the server's keeper.
-constexpr std::chrono::seconds kTimeAtEnd{1};
+constexpr std::chrono::seconds kServerTimeAtEnd{1};
 
 bool Disabled() {
   const char* value = std::getenv("PTQWATCH_DISABLE");
@@ -93,7 +93,7 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
                      }},
                     {}));
     if (running != nullptr) running->WatchServer(server->CpuSeconds());
-    server_at_end.emplace([this] { server->Stop(kTimeAtEnd); });
+    server_at_end.emplace([this] { server->Stop(kServerTimeAtEnd); });
     const ServerStatus served = server->WaitForHello(kWaitForServer);
     if (served.state == ServerState::kFailed) return absl::UnavailableError(served.reason);
     return absl::OkStatus();

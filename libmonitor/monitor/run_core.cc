@@ -5,7 +5,7 @@
 
 #include "ATen/Parallel.h"
 #include "base/free_memory.h"
-#include "monitor/grid_stretch.h"
+#include "budget/grid_stretch.h"
 
 namespace ptqwatch::internal {
 namespace {

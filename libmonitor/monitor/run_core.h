@@ -4,20 +4,20 @@
 #include <memory>
 #include <optional>
 
-#include "jobs/job_tracker.h"
+#include "budget/work_budget.h"
+#include "handover/staging.h"
 #include "jobs/jobs.h"
-#include "monitor/control_queue.h"
-#include "monitor/limited_control.h"
-#include "monitor/publisher.h"
-#include "monitor/status_board.h"
-#include "monitor/work_budget.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/status.h"
 #include "ptqwatch/subject.h"
+#include "publish/control_queue.h"
+#include "publish/job_tracker.h"
+#include "publish/limited_control.h"
+#include "publish/publisher.h"
+#include "publish/status_board.h"
 #include "trainer/phase_changes.h"
-#include "trainer/staging.h"
 #include "trainer/trainer_switches.h"
 
 namespace ptqwatch::internal {

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "base/process_end.h"
 #include "base/worker.h"
+#include "handover/remote_trainer.h"
 #include "monitor/monitor_thread.h"
 #include "monitor/run_core.h"
 #include "monitor/trainer_side.h"
@@ -22,7 +23,6 @@
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
-#include "trainer/remote_trainer.h"
 
 namespace ptqwatch::internal {
 

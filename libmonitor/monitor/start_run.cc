@@ -17,6 +17,7 @@
 #include "base/strings.h"
 #include "base/usable_cores.h"
 #include "curvature/replica_surface.h"
+#include "handover/remote_trainer.h"
 #include "journal/journal_writer.h"
 #include "journal/run_endpoint.h"
 #include "monitor/compute_thread.h"
@@ -25,7 +26,6 @@
 #include "monitor/run_state.h"
 #include "monitor/running_monitor.h"
 #include "snapshot/optimizer_staging.h"
-#include "trainer/remote_trainer.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/report_queue.h"
 #include "journal/run_lock.h"
-#include "monitor/status_board.h"
 #include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"
+#include "publish/status_board.h"
 
 namespace ptqwatch::internal {
 

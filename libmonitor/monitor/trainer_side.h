@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "base/log.h"
+#include "handover/staging.h"
 #include "monitor/run_core.h"
 #include "ptqwatch/step_info.h"
 #include "trainer/lr_tracker.h"
 #include "trainer/schedule.h"
-#include "trainer/staging.h"
 #include "trainer/step_outcome.h"
 
 namespace ptqwatch::internal {

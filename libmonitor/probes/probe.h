@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "probes/probe_costs.h"
+#include "budget/probe_costs.h"
 #include "probes/probe_result.h"
 #include "probes/probe_state.h"
 #include "ptqwatch/execution_context.h"

@@ -11,7 +11,7 @@
 
 #include "base/reservation.h"
 #include "curvature/spectrum.h"
-#include "probes/probe_outcome.h"
+#include "notices/probe_outcome.h"
 #include "ptqwatch/report.h"
 #include "snapshot/replica.h"
 #include "snapshot/unit_losses.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "probes/probe_outcome.h"
+#include "notices/probe_outcome.h"
 #include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
 

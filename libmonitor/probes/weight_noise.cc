@@ -10,9 +10,9 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "cuda/kernels/vector_kernels.h"
+#include "notices/probe_outcome.h"
 #include "probes/loss_pairs.h"
 #include "probes/paired_loss.h"
-#include "probes/probe_outcome.h"
 #include "ptqwatch/report.h"
 
 namespace ptqwatch::internal {

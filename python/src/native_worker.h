@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "monitor/worker_link.h"
+#include "handover/worker_link.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch::python {

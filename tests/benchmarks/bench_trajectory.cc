@@ -27,8 +27,8 @@
 #include "models/block_layout.h"
 #include "models/checkpoint_files.h"
 #include "models/checkpoint_reader.h"
-#include "models/measure_checkpoint.h"
 #include "ptqwatch/offline/safetensors.h"
+#include "streamed/measure_checkpoint.h"
 
 namespace {
 

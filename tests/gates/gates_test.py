@@ -113,7 +113,7 @@ class Repetitions(unittest.TestCase):
 class Rooms(unittest.TestCase):
     def test_knows_rooms(self):
         self.assertEqual(includes.room_of("libmonitor/include/ptqwatch/offline/nf4.h"), "public")
-        self.assertEqual(includes.room_of("libmonitor/quantize/kernels/gram.h"), "quantize/kernels")
+        self.assertEqual(includes.room_of("libmonitor/quantize/kernels/gram.h"), "quantize")
         self.assertEqual(includes.room_of("libmonitor/base/log.cc"), "base")
         self.assertIsNone(includes.room_of("tools/ptqwatch/main.cc"))
 

@@ -96,20 +96,6 @@ def compile_commands(build_dir):
             yield pathlib.Path(os.path.normpath(path)), entry["command"]
 
 
-def sources_of_target(target):
-    """The sources that libmonitor/CMakeLists.txt lists for a library."""
-    listed = re.search(rf"add_library\({target} STATIC([^)]*)\)", text("libmonitor/CMakeLists.txt"))
-    return [f"libmonitor/{name}" for name in listed.group(1).split() if name.endswith(".cc")] if listed else []
-
-
-def torch_free_sources():
-    """Sources of the libraries that link no LibTorch."""
-    found = [path for target in ("ptqwatch_core", "ptqwatch_quantize", "ptqwatch_cuda_engine", "ptqwatch_checkpoint", "ptqwatch_trajectory")
-             for path in sources_of_target(target)]
-    found += [path for path in files(("exporters", "proto", "tools/common", "tools/ptqwatch"), (".cc",))]
-    return found
-
-
 def report(gate, complaints, checked):
     """Prints the complaints and returns the exit status."""
     for complaint in complaints:

@@ -7,10 +7,10 @@
 #include "ATen/ops/empty.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "models/average_reader.h"
 #include "models/checkpoint_files.h"
 #include "models/checkpoint_reader.h"
 #include "models/decoder.h"
+#include "streamed/average_reader.h"
 
 namespace ptqwatch::tools {
 namespace {

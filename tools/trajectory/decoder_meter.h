@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/measure_checkpoint.h"
+#include "streamed/measure_checkpoint.h"
 #include "trajectory/checkpoint_meter.h"
 #include "trajectory/token_file.h"
 

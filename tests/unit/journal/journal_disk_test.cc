@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "journal_fixture.h"
+#include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
 namespace journal_disk_test {

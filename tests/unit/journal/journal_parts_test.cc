@@ -7,7 +7,7 @@
 #include "journal/journal_files.h"
 #include "journal/journal_tail.h"
 #include "journal/journal_writer.h"
-#include "journal_fixture.h"
+#include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
 namespace journal_parts_test {

@@ -7,7 +7,7 @@
 #include <future>
 #include <string>
 
-#include "journal_fixture.h"
+#include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
 namespace journal_writer_test {

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "journal/rank_directory.h"
-#include "journal_fixture.h"
+#include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
 namespace newest_report_test {

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "journal_fixture.h"
+#include "support/journal_fixture.h"
 #include "support/sample_report.h"
 #include "support/temp_dir.h"
 

@@ -17,7 +17,7 @@
 #include "journal/control_message.h"
 #include "journal/run_control.h"
 #include "journal/status_file.h"
-#include "journal_fixture.h"
+#include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
 namespace run_endpoint_test {

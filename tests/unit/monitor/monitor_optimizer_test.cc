@@ -11,7 +11,7 @@
 #include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
-#include "monitor/shared_optimizer.h"
+#include "handover/shared_optimizer.h"
 #include "ptqwatch/function_subject.h"
 #include "snapshot/device_stream.h"
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "handover/worker_link.h"
 #include "monitor/process_trainer.h"
-#include "monitor/worker_link.h"
 #include "monitor_fixture.h"
 #include "ptqwatch/metric_catalog.h"
 #include "support/eventually.h"

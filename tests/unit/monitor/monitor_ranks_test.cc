@@ -10,9 +10,9 @@
 #include "ATen/Parallel.h"
 #include "base/strings.h"
 #include "journal/journal_files.h"
-#include "journal/merge_reports.h"
 #include "journal/rank_directory.h"
 #include "monitor_fixture.h"
+#include "ranks/merge_reports.h"
 #include "support/eventually.h"
 #include "support/temp_dir.h"
 

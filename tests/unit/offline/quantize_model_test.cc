@@ -12,11 +12,11 @@
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
+#include "handover/staging.h"
 #include "monitor/compute_thread.h"
 #include "support/fake_clock.h"
 #include "support/probe_run.h"
 #include "support/tiny_trainer.h"
-#include "trainer/staging.h"
 #include "unit/capture/capture_fixture.h"
 
 namespace ptqwatch {

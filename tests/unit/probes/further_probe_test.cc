@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "journal/merge_reports.h"
+#include "ranks/merge_reports.h"
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ATen/ops/ones.h"
-#include "monitor/planner.h"
+#include "budget/planner.h"
 #include "support/fake_clock.h"
 #include "unit/curvature/tanh_net.h"
 

@@ -19,12 +19,12 @@
 #include "ATen/ops/rand.h"
 #include "ATen/ops/randint.h"
 #include "ATen/ops/tanh.h"
+#include "handover/staging.h"
 #include "monitor/compute_thread.h"
 #include "ptqwatch/monitor.h"
 #include "snapshot/replica.h"
 #include "support/probe_run.h"
 #include "support/recording_exporter.h"
-#include "trainer/staging.h"
 
 namespace ptqwatch {
 namespace function_subject_test {

@@ -10,9 +10,9 @@
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/zeros.h"
+#include "handover/staging.h"
 #include "ptqwatch/function_subject.h"
 #include "support/fake_clock.h"
-#include "trainer/staging.h"
 
 namespace ptqwatch::internal {
 namespace optimizer_staging_test {

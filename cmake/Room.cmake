@@ -1,0 +1,26 @@
+# ptqwatch_room(NAME SOURCES ... [ROOMS ...] [LINK ...]): the sources of a folder of libmonitor/, compiled as one object library. They see
+# the public headers, their own room's, those of ROOMS and of the rooms below: the include path leads to these rooms alone, by links.
+function(ptqwatch_room name)
+  cmake_parse_arguments(room "" "" "SOURCES;ROOMS;LINK" ${ARGN})
+  set(entrance ${PROJECT_BINARY_DIR}/rooms/${name})
+  file(MAKE_DIRECTORY ${entrance})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${entrance}/${name} SYMBOLIC)
+  add_library(ptqwatch_room_${name} OBJECT ${room_SOURCES})
+  ptqwatch_target_defaults(ptqwatch_room_${name})
+  target_include_directories(ptqwatch_room_${name} PUBLIC ${entrance})
+  list(TRANSFORM room_ROOMS PREPEND ptqwatch_room_)
+  target_link_libraries(ptqwatch_room_${name} PUBLIC ptqwatch_public_headers ${room_ROOMS} ${room_LINK})
+endfunction()
+
+# ptqwatch_library(NAME ROOMS ... LINK ...): the static library ptqwatch_NAME, with the alias ptqwatch::NAME, of these rooms.
+function(ptqwatch_library name)
+  cmake_parse_arguments(library "" "" "ROOMS;LINK" ${ARGN})
+  set(target ptqwatch_${name})
+  add_library(${target} STATIC)
+  add_library(ptqwatch::${name} ALIAS ${target})
+  ptqwatch_target_defaults(${target})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX PTQWATCH_ROOMS "${library_ROOMS}")
+  list(TRANSFORM library_ROOMS REPLACE "(.+)" "$<TARGET_OBJECTS:ptqwatch_room_\\1>")
+  target_sources(${target} PRIVATE ${library_ROOMS})
+  target_link_libraries(${target} ${library_LINK})
+endfunction()

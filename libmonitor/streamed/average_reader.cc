@@ -1,0 +1,93 @@
+#include "streamed/average_reader.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_join.h"
+#include "base/guard.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/utf8.h"
+#include "snapshot/average_weights.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Elements of all parts that are in memory at a time, in addition to the mean.
+constexpr int64_t kElementsTogether = int64_t{1} << 22;
+
+using ReadPartTensor = absl::FunctionRef<absl::StatusOr<at::Tensor>(const WeightReader&)>;
+
+absl::StatusOr<at::Tensor> MeanOfParts(const std::vector<AverageReader::Part>& parts,
+                                       ReadPartTensor read) {
+  std::vector<at::Tensor> values;
+  for (const auto& [name, reader] : parts) {
+    PTQWATCH_ASSIGN_OR_RETURN(at::Tensor value, read(*reader));
+    values.push_back(std::move(value));
+  }
+  return Guard([&]() -> absl::StatusOr<at::Tensor> { return MeanOf(values); });
+}
+
+}  // namespace
+
+absl::StatusOr<AverageReader> AverageReader::Create(std::vector<Part> parts) {
+  if (parts.empty()) return absl::InvalidArgumentError("there are no checkpoints to average");
+  const std::vector<std::string> names = parts.front().second->Names();
+  for (const auto& [name, reader] : parts) {
+    const std::vector<std::string> own = reader->Names();
+    std::vector<std::string> differing;
+    std::set_symmetric_difference(names.begin(), names.end(), own.begin(), own.end(),
+                                  std::back_inserter(differing));
+    if (differing.empty()) continue;
+    return absl::InvalidArgumentError(StrCat("checkpoints ", Quoted(parts.front().first), " and ",
+                                             Quoted(name), " have other tensors; only one has ",
+                                             Quoted(differing.front())));
+  }
+  return AverageReader(std::move(parts));
+}
+
+absl::StatusOr<std::vector<int64_t>> AverageReader::Shape(std::string_view name) const {
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<int64_t> shape, parts_.front().second->Shape(name));
+  for (const auto& [part, reader] : parts_) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> own, reader->Shape(name));
+    if (own == shape) continue;
+    return absl::InvalidArgumentError(StrCat(
+        "tensor ", Quoted(name), " is [", absl::StrJoin(shape, ", "), "] in ",
+        Quoted(parts_.front().first), " and [", absl::StrJoin(own, ", "), "] in ", Quoted(part)));
+  }
+  return shape;
+}
+
+absl::StatusOr<at::Tensor> AverageReader::Read(std::string_view name) const {
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> shape, Shape(name));
+  if (shape.empty()) {
+    return MeanOfParts(parts_, [&](const WeightReader& reader) { return reader.Read(name); });
+  }
+  return Guard([&]() -> absl::StatusOr<at::Tensor> {
+    at::NoGradGuard no_grad;
+    const at::Tensor mean = at::empty(shape, at::kFloat);
+    const int64_t width = std::max<int64_t>(1, mean.numel() / std::max<int64_t>(1, shape[0]));
+    const int64_t step = std::max<int64_t>(1, kElementsTogether / std::ssize(parts_) / width);
+    std::vector<int64_t> rows;
+    for (int64_t first = 0; first < shape[0]; first += step) {
+      rows.resize(static_cast<size_t>(std::min(step, shape[0] - first)));
+      std::iota(rows.begin(), rows.end(), first);
+      PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor piece, ReadRows(name, rows));
+      mean.narrow(0, first, std::ssize(rows)).copy_(piece);
+    }
+    return mean;
+  });
+}
+
+absl::StatusOr<at::Tensor> AverageReader::ReadRows(std::string_view name,
+                                                   absl::Span<const int64_t> rows) const {
+  return MeanOfParts(parts_,
+                     [&](const WeightReader& reader) { return reader.ReadRows(name, rows); });
+}
+
+}  // namespace ptqwatch::internal

@@ -1,0 +1,211 @@
+#include "streamed/checkpoint_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "base/free_memory.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "quantize/methods.h"
+#include "snapshot/tensor_table.h"
+#include "streamed/block_quantizer.h"
+#include "streamed/noise_streams.h"
+#include "streamed/stream_along.h"
+#include "streamed/task_batches.h"
+#include "streamed/token_stream.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+// Read buffer, in addition to the destination tensor.
+constexpr int64_t kReadingBytes = int64_t{16} << 20;
+// Pairs of tokens that attention scores at a time, in four steps.
+constexpr int64_t kScores = int64_t{1} << 24;
+// Logits that the head computes at a time, in three steps.
+constexpr int64_t kLogits = int64_t{1} << 24;
+// Vectors of the size of the quantized weights that measuring curvature holds (CurvatureProbe).
+constexpr int64_t kCurvatureVectors = 22;
+
+int64_t LargestTensor(const Decoder& decoder) {
+  int64_t most = 0;
+  for (const std::string& name : decoder.TensorNames()) {
+    const auto shape = decoder.weights().Shape(name);
+    if (!shape.ok()) continue;  // reading it fails, and says why
+    int64_t elements = 1;
+    for (int64_t size : *shape) elements *= size;
+    most = std::max(most, elements);
+  }
+  return most;
+}
+
+absl::Status CheckTokens(std::string_view what, const at::Tensor& tokens,
+                         const ModelConfig& config) {
+  const auto refuse = [&](const std::string& why) {
+    return absl::InvalidArgumentError(StrCat("the ", what, " tokens ", why));
+  };
+  if (!tokens.defined() || tokens.dim() != 2 || tokens.scalar_type() != at::kLong ||
+      tokens.size(0) < 1 || tokens.size(1) < 2) {
+    return refuse(StrCat("have the shape ", tokens.defined() ? ShapeText(tokens) : "none",
+                         " and the type ",
+                         tokens.defined() ? at::toString(tokens.scalar_type()) : "none",
+                         "; expected int64 [sequences, N + 1]"));
+  }
+  if (tokens.size(1) - 1 > config.context) {
+    return refuse(StrCat("have sequences of ", tokens.size(1) - 1,
+                         " predictions; the model's context is ", config.context));
+  }
+  const int64_t least = tokens.min().item<int64_t>();
+  const int64_t most = tokens.max().item<int64_t>();
+  if (least < 0 || most >= config.vocabulary) {
+    return refuse(StrCat("contain ", least < 0 ? least : most, "; the vocabulary has ",
+                         config.vocabulary, " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+// Bytes that a linear reserves under all specs: a factor is kept from one quantizer to the next.
+int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSpec> quantizers) {
+  int64_t factor = 0;
+  int64_t rest = 0;
+  for (const QuantizerSpec& spec : quantizers) {
+    const int64_t own = FactorBytes(linear.inputs, spec);
+    factor = std::max(factor, own);
+    rest = std::max(rest, WorkingBytes(linear.outputs, linear.inputs, spec) - own);
+  }
+  return factor + rest;
+}
+
+}  // namespace
+
+int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> linears,
+                     int64_t length) {
+  const int64_t sequences = SequencesTogether(length);
+  // The input, its copy and the norms of both halves.
+  int64_t numbers = 6 * config.hidden + 4 * config.heads * config.head_dim;
+  // Each linear's result, and what an activation, a rotation or a sum makes of it. Keys and values
+  // are repeated for the heads that share them.
+  for (const DecoderLinear& linear : linears) numbers += 2 * linear.outputs;
+  const int64_t pairs = length * length;
+  const int64_t scores = std::min(sequences * config.heads * pairs, std::max(kScores, pairs));
+  // The mask is made of two others.
+  return 4 * (sequences * length * numbers + 4 * scores + 3 * pairs);
+}
+
+CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
+                        const CheckpointMeasurement& options) {
+  const int64_t length = std::max(data.probe.size(1), data.calibration.size(1)) - 1;
+  int64_t activations = 0;
+  CheckpointBytes bytes;
+  const int64_t largest = 4 * LargestTensor(decoder);
+  bytes.reading = std::min(kReadingBytes, 3 * largest);
+  bytes.tensor = largest + bytes.reading;
+  bytes.calibration = TokenStream::Bytes(decoder, data.calibration);
+  bytes.probe = TokenStream::Bytes(decoder, data.probe);
+  if (options.noise_relative_norm > 0) {
+    bytes.noise = bytes.probe * NoiseStreams::Streams(data.probe.size(0), data.probe.size(1) - 1);
+  }
+  if (options.loss_along) bytes.along = bytes.probe * std::ssize(kStreamScales);
+  const std::vector<TaskBatch> tasks = BatchTasks(data.tasks, decoder.config().context);
+  int64_t targets = 0;
+  for (const TaskBatch& batch : tasks) {
+    bytes.probe += TokenStream::Bytes(decoder, batch.tokens);
+    targets = std::max(targets, std::ssize(batch.targets));
+  }
+  for (int64_t block = 0; block < decoder.blocks(); ++block) {
+    const std::vector<DecoderLinear> linears = decoder.LinearsOf(block);
+    int64_t quantized = 0;
+    for (const DecoderLinear& linear : linears) {
+      quantized += 4 * linear.outputs * linear.inputs;
+      bytes.working = std::max(bytes.working, WorkingBytesOf(linear, options.quantizers));
+    }
+    bytes.covered += quantized;
+    bytes.quantized = std::max(bytes.quantized, quantized);
+    bytes.block = std::max(bytes.block, decoder.BlockBytes(block));
+    bytes.grams = std::max(bytes.grams, BlockGramBytes(linears));
+    const int64_t forward = ForwardBytes(decoder.config(), linears, length);
+    activations += forward;
+    bytes.forward = std::max(bytes.forward, forward);
+    for (const TaskBatch& batch : tasks) {
+      bytes.forward = std::max(bytes.forward,
+                               ForwardBytes(decoder.config(), linears, batch.tokens.size(1) - 1));
+    }
+  }
+  if (options.loss_along) bytes.between = bytes.quantized;
+  const ModelConfig& config = decoder.config();
+  bytes.head = 4 * config.vocabulary * config.hidden + bytes.reading +
+               12 * std::min(config.vocabulary * std::max(length, targets), kLogits) +
+               12 * SequencesTogether(length) * length * config.hidden;
+  // The tensors as they are read, and the replica with its loaded values.
+  bytes.curvature = 12 * decoder.parameters() + kCurvatureVectors * bytes.covered + activations;
+  return bytes;
+}
+
+int64_t CheckpointBytes::Peak(int64_t quantizers) const {
+  const int64_t streams = (quantizers + 1) * probe + noise + quantizers * along;
+  const int64_t copies = quantizers * quantized;
+  const int64_t in_block = block + std::max({reading, grams + forward, grams + copies + working,
+                                             copies + between + forward});
+  return std::max({tensor, calibration + streams + in_block, streams + head});
+}
+
+absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
+                                        const CheckpointMeasurement& options, int64_t available) {
+  const auto quantizers = std::ssize(options.quantizers);
+  CheckpointLayout layout{.together = quantizers};
+  while (layout.together > 0 && bytes.Peak(layout.together) > available) --layout.together;
+  if (layout.together == 0) {
+    return absl::ResourceExhaustedError(StrCat("measuring a checkpoint needs ", bytes.Peak(1),
+                                               " bytes with one quantizer at a time, and ",
+                                               bytes.Peak(quantizers), " with all ", quantizers,
+                                               " together, but max_bytes = ", available));
+  }
+  layout.bytes = bytes.Peak(layout.together);
+  layout.curvature = options.curvature.enabled && bytes.curvature <= available;
+  const int64_t kept = quantizers * bytes.covered;
+  layout.keep_quantized = layout.curvature && layout.together == quantizers &&
+                          kept + std::max(bytes.curvature, layout.bytes) <= available;
+  if (layout.keep_quantized) layout.bytes += kept;
+  return layout;
+}
+
+CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
+                      const CheckpointMeasurement& options) {
+  const CheckpointBytes bytes = BytesOf(decoder, data, options);
+  const absl::StatusOr<CheckpointLayout> layout =
+      LayOut(bytes, options, BytesAllowed(options.max_bytes));
+  return {.bytes = layout.ok() ? layout->bytes : bytes.Peak(1),
+          .curvature_bytes = options.curvature.enabled ? bytes.curvature : 0};
+}
+
+int64_t BytesAllowed(int64_t max_bytes) {
+  return max_bytes > 0 ? max_bytes : FreeMemoryBytes() / 10 * 9;
+}
+
+absl::Status CheckMeasurement(const Decoder& decoder, const TrajectoryData& data,
+                              const CheckpointMeasurement& options) {
+  PTQWATCH_RETURN_IF_ERROR(CheckTokens("probe", data.probe, decoder.config()));
+  PTQWATCH_RETURN_IF_ERROR(CheckTokens("calibration", data.calibration, decoder.config()));
+  PTQWATCH_RETURN_IF_ERROR(CheckTasks(data.tasks, decoder.config()));
+  if (options.quantizers.empty()) {
+    return absl::InvalidArgumentError("CheckpointMeasurement.quantizers is empty");
+  }
+  for (const QuantizerSpec& spec : options.quantizers) PTQWATCH_RETURN_IF_ERROR(Validate(spec));
+  PTQWATCH_RETURN_IF_ERROR(Validate(options.curvature));
+  if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
+    return absl::InvalidArgumentError(
+        StrCat("CheckpointMeasurement.noise_relative_norm = ", options.noise_relative_norm,
+               ": must be zero (off) or positive"));
+  }
+  if (options.max_bytes < 0) {
+    return absl::InvalidArgumentError(
+        StrCat("CheckpointMeasurement.max_bytes = ", options.max_bytes, ": must not be negative"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ptqwatch::internal
