@@ -14,10 +14,10 @@
 #include "base/thread_priority.h"
 #include "budget/planner.h"
 #include "budget/spare_core.h"
+#include "handover/step_times.h"
+#include "handover/trainer_switches.h"
 #include "ptqwatch/execution_context.h"
 #include "publish/status_board.h"
-#include "publish/step_times.h"
-#include "trainer/trainer_switches.h"
 
 namespace ptqwatch::internal {
 

@@ -152,8 +152,9 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
 
 }  // namespace
 
-MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
-                                   const Planner& planner, const MonitorOptions& options) {
+MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs,
+                                   const OptimizerStaging& optimizer, const Planner& planner,
+                                   const MonitorOptions& options) {
   std::string text = suite.share().Describe(options);
   text += DescribeDevice(suite.session().device());
   const std::vector<ProbeNeeds> probes =
@@ -162,11 +163,12 @@ MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const St
   text += jobs.Describe();
   text += DescribeUnchecked(suite.session());
   const MonitorDescription memory =
-      DescribeMemory(suite.session(), staging.optimizer(), suite, probes, options);
+      DescribeMemory(suite.session(), optimizer, suite, probes, options);
   text += memory.text;
   text += DescribeWork(planner, options);
-  const std::string& optimizer = staging.optimizer().description();
-  if (!optimizer.empty()) text += StrCat("optimizer: ", optimizer, "\n");
+  if (!optimizer.description().empty()) {
+    text += StrCat("optimizer: ", optimizer.description(), "\n");
+  }
   return {std::move(text), memory.enough_bytes};
 }
 

@@ -5,11 +5,11 @@
 #include <string>
 
 #include "budget/planner.h"
-#include "handover/staging.h"
 #include "jobs/jobs.h"
 #include "probes/probe_suite.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/options.h"
+#include "snapshot/optimizer_staging.h"
 
 namespace ptqwatch::internal {
 
@@ -21,8 +21,9 @@ struct MonitorDescription {
   /// memory; 0 if they are off for lack of a GPU's memory.
   int64_t enough_bytes = 0;
 };
-MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs, const Staging& staging,
-                                   const Planner& planner, const MonitorOptions& options);
+MonitorDescription DescribeMonitor(ProbeSuite& suite, const Jobs& jobs,
+                                   const OptimizerStaging& optimizer, const Planner& planner,
+                                   const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal
 

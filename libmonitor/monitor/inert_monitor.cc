@@ -54,7 +54,7 @@ InertMonitor::InertMonitor(const MonitorOptions& options, absl::Status why,
 }
 
 void InertMonitor::OnStep(const StepInfo& info) noexcept {
-  board_.OnStep(info, LrPhase::kUnknown, InSeconds(clock_->Monotonic()));
+  steps_.OnStep(info, LrPhase::kUnknown, InSeconds(clock_->Monotonic()));
 }
 
 Control& NoControl() {

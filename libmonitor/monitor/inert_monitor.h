@@ -30,7 +30,8 @@ class InertMonitor {
  private:
   const absl::Status why_;
   Clock* const clock_;
-  StatusBoard board_;
+  TrainerBoard steps_;
+  StatusBoard board_{&steps_};
   Publisher publisher_;
   std::optional<AtProcessEnd> at_end_;  // last: may be stopping the publisher
 };

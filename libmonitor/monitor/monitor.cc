@@ -113,14 +113,14 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
 
 absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Monitor::Start(
     std::unique_ptr<Subject> subject, MonitorOptions options,
-    std::vector<std::unique_ptr<Exporter>>& exporters) {
+    std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link) {
   if (subject == nullptr) return absl::InvalidArgumentError("the subject is null");
   for (const auto& exporter : exporters) {
     if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
   }
   PTQWATCH_RETURN_IF_ERROR(Validate(options));
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> {
-    auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject));
+    auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject), link);
     PTQWATCH_RETURN_IF_ERROR(running->Start(options, exporters));
     return running;
   });
@@ -129,6 +129,12 @@ absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Monitor::Start(
 absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     std::unique_ptr<Subject> subject, MonitorOptions options,
     std::vector<std::unique_ptr<Exporter>> exporters) {
+  return Create(std::move(subject), std::move(options), std::move(exporters), nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
+    std::unique_ptr<Subject> subject, MonitorOptions options,
+    std::vector<std::unique_ptr<Exporter>> exporters, internal::WorkerLink* link) {
   const internal::DefaultFloatEnvironment environment;
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<Monitor>> {
     auto state = std::make_unique<State>();
@@ -154,7 +160,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
         state->MakeTemporaryDir(options.run_dir);
       }
     }
-    auto running = placed.ok() ? Start(std::move(subject), options, exporters)
+    auto running = placed.ok() ? Start(std::move(subject), options, exporters, link)
                                : absl::StatusOr<std::unique_ptr<internal::RunningMonitor>>(placed);
     if (running.ok()) {
       state->running = *std::move(running);

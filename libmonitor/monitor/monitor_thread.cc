@@ -33,7 +33,7 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
       analyzer_(std::move(past.analyzer)),
       failures_(options.max_failures_in_a_row),
       skips_(core_->schedule),
-      phases_(&*core_->phases, past.phase),
+      phases_(&core_->page->board.phase_changes(), past.phase),
       alerts_(past.announced, options.on_alert, core_->context.cancel),
       states_({.run_dir = core_->publisher->run().run_dir,
                .run_id = core_->publisher->run().run_id,
@@ -42,7 +42,8 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
                .bytes = core_->context.host_bytes,
                .board = {core_, &core_->board},
                .clock = core_->clock}),
-      grid_(GridStretch::Density(core_->schedule.decay_density)) {}
+      grid_(GridStretch::Density(core_->schedule.decay_density)),
+      done_(core_->page->slot.done()) {}
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
@@ -65,7 +66,7 @@ void MonitorThread::Enter() noexcept {
 
 void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
   set_up_ = why;
-  core_->switches.idle = true;
+  core_->page->switches.idle = true;
   (void)Guard([&] {
     const std::string message(Message(why));
     core_->board.SetHealth(Health::kDegraded, message);
@@ -83,13 +84,13 @@ void MonitorThread::Run() noexcept {
     return absl::OkStatus();
   });
   if (!before.ok()) Log(Severity::kError, "commands or skip notices were lost");
-  const Snapshot* filled = core_->staging->BeginLoading();
+  const Snapshot* filled = core_->slot->BeginLoading();
   if (filled == nullptr) return WorkAtJobs();
   core_->board.SetBusy(true, InSeconds(core_->clock->Monotonic()));
   loading_ = true;
-  ++measuring_;
+  ++measured_;
   // Most static objects of the closure are made by the first snapshots.
-  if ((measuring_ & (measuring_ - 1)) == 0) AtProcessEnd::Renew();
+  if ((measured_ & (measured_ - 1)) == 0) AtProcessEnd::Renew();
   const absl::Status status = Guard([&] {
     MeasureSnapshot(*filled);
     core_->budget->OfferAdditional(IntervalSeconds(core_->publisher->status()));
@@ -99,13 +100,15 @@ void MonitorThread::Run() noexcept {
     Log(Severity::kError, "a snapshot was lost to an exception outside of the probes");
   }
   ReleaseSlot();
-  core_->budget->ChargeSteps(core_->board.step_times());
+  core_->budget->ChargeSteps(core_->page->board.step_times());
   core_->budget->End();
+  // A snapshot that Stop has interrupted is left to a successor.
+  if (!core_->context.cancel.cancelled()) core_->page->slot.Done();
   core_->board.SetBusy(false, InSeconds(core_->clock->Monotonic()));
   {
     MutexLock lock(mutex_);
     step_in_work_.reset();
-    ++done_;
+    done_ = core_->page->slot.begun();
     changed_.SignalAll();
   }
   WorkAtJobs();
@@ -126,7 +129,7 @@ void MonitorThread::Leave() noexcept {
 }
 
 void MonitorThread::Poll() {
-  core_->control.CarryOut(core_->switches);
+  core_->control.CarryOut(core_->page->switches);
   phases_.Poll(AnnouncePhase());
   AnnounceMisuse();
 }
@@ -151,7 +154,7 @@ void MonitorThread::AnnounceSkips() {
 }
 
 void MonitorThread::AnnounceMisuse() {
-  for (StepMistake& mistake : core_->board.step_checks().Take()) {
+  for (StepMistake& mistake : core_->page->board.step_checks().Take()) {
     Log(Severity::kWarning, mistake.text);
     PublishEvent(Event::Kind::kMisuse, Severity::kWarning, mistake.step, std::move(mistake.text));
   }
@@ -208,7 +211,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                             .fingerprint = run.fingerprint,
                             .sequence = header.sequence,
                             .step = filled.header.info.step,
-                            .ordinal = measuring_,
+                            .ordinal = core_->page->slot.begun(),
                             .regular = IsRegular(filled.header),
                             .plan = NextPlan(filled),
                             .learning_rate = filled.header.info.learning_rate,
@@ -232,7 +235,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   NoteOutcomes(*analyzed, *measured);
   phases_.BeforeReport(AnnouncePhase());
   core_->publisher->Publish(analyzed);
-  core_->staging->Published();
+  core_->page->slot.Done();
   core_->board.OnReport(analyzed->report.sequence);
   NoteStandstill(*analyzed);
   alerts_.Note(*analyzed, [&](Severity severity, std::string message) {
@@ -280,7 +283,7 @@ void MonitorThread::WorkAtJobs() noexcept {
     core_->jobs->Advance(
         [this] {
           Poll();
-          return core_->staging->filled() || !core_->budget->job_may_run();
+          return core_->page->slot.filled() || !core_->budget->job_may_run();
         },
         AnnounceJobs(), context);
     DrainQuietly(*core_->suite->session().stream());
@@ -300,7 +303,7 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
   // Also after an exception, because queued device work reads memory that is freed next.
   const absl::Cleanup drain = [&stream] { DrainQuietly(stream); };
   // Later snapshots reuse the allocator's memory of the first.
-  if (measuring_ == 1) PTQWATCH_RETURN_IF_ERROR(session.CheckDeviceBytes(0, "a snapshot"));
+  if (measured_ == 1) PTQWATCH_RETURN_IF_ERROR(session.CheckDeviceBytes(0, "a snapshot"));
   stream.WaitForCopy();
   core_->suite->Load(filled);
   stream.Drain();
@@ -320,7 +323,7 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
 
 void MonitorThread::ReleaseSlot() {
   if (!std::exchange(loading_, false)) return;
-  core_->staging->Release();
+  core_->page->slot.Release();
   MutexLock lock(mutex_);
   changed_.SignalAll();
 }
@@ -332,7 +335,7 @@ void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured&
   const FailurePolicy::Decision decision = failures_.Note(outcomes);
   if (decision.idle) {
     // With every probe disabled, copies of the weights would only cost the trainer time.
-    core_->switches.idle = true;
+    core_->page->switches.idle = true;
     return;
   }
   if (set_up_.ok()) {
@@ -378,16 +381,16 @@ void MonitorThread::PublishEvent(Event::Kind kind, Severity severity, int64_t st
 bool MonitorThread::WaitUntilFree(std::chrono::steady_clock::time_point deadline,
                                   const CancelToken& cancel) {
   MutexLock lock(mutex_);
-  while (!core_->staging->free()) {
+  while (!core_->page->slot.free()) {
     if (!WaitForChange(deadline, cancel)) return false;
   }
   return true;
 }
 
-bool MonitorThread::WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline,
+bool MonitorThread::WaitUntilDone(int64_t snapshot, std::chrono::steady_clock::time_point deadline,
                                   const CancelToken& cancel) {
   MutexLock lock(mutex_);
-  while (done_ < snapshots) {
+  while (done_ < snapshot) {
     if (!WaitForChange(deadline, cancel)) return false;
   }
   return true;

@@ -62,8 +62,8 @@ class MonitorThread {
   /// Any thread: waits until the staging slot is free. False once the deadline has passed or the
   /// wait is cancelled.
   bool WaitUntilFree(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel);
-  /// Any thread: waits likewise until `snapshots` snapshots are published or given up.
-  bool WaitUntilDone(int64_t snapshots, std::chrono::steady_clock::time_point deadline,
+  /// Any thread: waits likewise until the snapshot of this number is published or given up.
+  bool WaitUntilDone(int64_t snapshot, std::chrono::steady_clock::time_point deadline,
                      const CancelToken& cancel);
 
  private:
@@ -119,8 +119,8 @@ class MonitorThread {
   Analyzer analyzer_;
   absl::Status set_up_;
   FailurePolicy failures_;
-  int64_t measuring_ = 0;  // ordinal of the current snapshot
-  bool loading_ = false;   // the slot is not released yet
+  int64_t measured_ = 0;  // snapshots, the current one included
+  bool loading_ = false;  // the slot is not released yet
   SkipNotices skips_;
   PhaseNotices phases_;
   AlertNotices alerts_;
@@ -131,7 +131,7 @@ class MonitorThread {
 
   Mutex mutex_;
   CondVar changed_;
-  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshots published or given up
+  int64_t done_ ABSL_GUARDED_BY(mutex_);  // number of the newest snapshot published or given up
   std::optional<Finishing> finishing_ ABSL_GUARDED_BY(mutex_);
   std::optional<int64_t> step_in_work_ ABSL_GUARDED_BY(mutex_);
 };

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
+#include "handover/schedule.h"
 #include "monitor/monitor_thread.h"
-#include "trainer/schedule.h"
 
 namespace ptqwatch::internal {
 
@@ -74,7 +74,7 @@ void MonitorThread::StretchGrid(const Measured& measured, int64_t step) {
   }
   const auto changed =
       grid_.Learn(work / budget.long_run_share(), IntervalSeconds(core_->publisher->status()));
-  core_->switches.stretch.store(grid_.stretch(), std::memory_order_relaxed);
+  core_->page->switches.stretch.store(grid_.stretch(), std::memory_order_relaxed);
   if (!changed) return;
   Log(Severity::kInfo, *changed);
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);

@@ -9,12 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "curvature/vector_space.h"
+#include "handover/lr_tracker.h"
 #include "journal/run_lock.h"
 #include "probes/probe_state.h"
 #include "probes/probe_state_file.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/report.h"
-#include "trainer/lr_tracker.h"
 
 namespace ptqwatch::internal {
 

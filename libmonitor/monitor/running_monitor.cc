@@ -10,18 +10,24 @@
 
 namespace ptqwatch::internal {
 
-RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject) {
-  const RemoteTrainer* const remote = subject->remote_trainer();
-  core_ = std::make_shared<RunCore>(options, std::move(subject),
-                                    remote == nullptr ? nullptr : remote->switches);
+namespace {
+
+std::shared_ptr<Page> MakePage(const TrainerOptions& options) {
+  return std::make_shared<Page>(options.every(), options.stretch());
 }
 
-void RunningMonitor::Connect(const RemoteTrainer& remote, const LrTracker& lr) {
-  remote.connect(
-      {.replay =
-           [this](const StepInfo& info, const StepOutcome& outcome) {
-             if (!stopped()) trainer_->Replay(info, outcome);
-           },
+}  // namespace
+
+RunningMonitor::RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject,
+                               WorkerLink* link)
+    : core_(std::make_shared<RunCore>(
+          options, std::move(subject),
+          link == nullptr ? MakePage(TrainerOptions(options)) : link->page())),
+      link_(link) {}
+
+void RunningMonitor::ConnectLink() {
+  link_->Connect(
+      {.wake = [this] { Wake(); },
        .silence = [core =
                        core_] { return core->board.Silence(InSeconds(core->clock->Monotonic())); },
        .announce =
@@ -34,31 +40,33 @@ void RunningMonitor::Connect(const RemoteTrainer& remote, const LrTracker& lr) {
            [this](const ServerStatus& server, pid_t process) {
              core_->publisher->SetServer(server);
              WatchServer([process] { return CpuSecondsOf(process); });
-           },
-       .lr = lr});
+           }});
+}
+
+FillOutcome RunningMonitor::TakeLast() noexcept {
+  return link_ == nullptr ? trainer_->TakeLast() : link_->TakeLast();
 }
 
 void RunningMonitor::EndIdle() noexcept {
   core_->budget->EndFullSpeed();
   // Makes the monitor thread check whether it must rest.
-  if (!stopped()) worker_->Wake();
+  if (!stopped()) Wake();
 }
 
 absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
   if (stopped()) return absl::FailedPreconditionError("Finish after Stop");
-  if (!trainer_->last_step()) {
-    return absl::FailedPreconditionError("Finish before the first OnStep");
-  }
-  trainer_->BeforeUpdate();  // no update follows
-  thread_->BeginFinish(*trainer_->last_step(), timeout);
-  const absl::Status status = MeasureLastStep(timeout, cancel);
+  const std::optional<int64_t> last_step = core_->page->board.step();
+  if (!last_step) return absl::FailedPreconditionError("Finish before the first OnStep");
+  if (trainer_) trainer_->BeforeUpdate();  // no update follows
+  thread_->BeginFinish(*last_step, timeout);
+  const absl::Status status = MeasureLastStep(*last_step, timeout, cancel);
   thread_->EndFinish();
   return status;
 }
 
-absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
+absl::Status RunningMonitor::MeasureLastStep(int64_t last_step, std::chrono::milliseconds timeout,
                                              const CancelToken& cancel) {
-  TrainerSide& trainer = *trainer_;
+  const SlotPage& slot = core_->page->slot;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   const auto too_late = [&]() -> absl::Status {
     if (cancel.cancelled()) {
@@ -67,22 +75,22 @@ absl::Status RunningMonitor::MeasureLastStep(std::chrono::milliseconds timeout,
     return absl::DeadlineExceededError(
         StrCat(core_->trackers.slice.status().under_way() ? "the slice through step "
                                                           : "the snapshot of step ",
-               *trainer.last_step(), " was not measured within ", InSeconds(timeout),
+               last_step, " was not measured within ", InSeconds(timeout),
                " s; the monitor goes on working"));
   };
-  if (!trainer.last_step_taken()) {
+  if (!slot.has_taken(last_step)) {
     if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();
-    const FillOutcome outcome = trainer.TakeLast();
+    const FillOutcome outcome = TakeLast();
     if (outcome.result != SnapshotResult::kTaken) {
       return absl::FailedPreconditionError(StrCat(
           "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
     }
   }
-  if (!thread_->WaitUntilDone(trainer.taken(), deadline, cancel)) return too_late();
-  if (!thread_->WorthMeasuringAgain(*trainer.last_step())) return absl::OkStatus();
+  if (!thread_->WaitUntilDone(slot.newest(), deadline, cancel)) return too_late();
+  if (!thread_->WorthMeasuringAgain(last_step)) return absl::OkStatus();
   // If no second snapshot can be taken, the first report stands.
-  if (trainer.TakeLast().result == SnapshotResult::kTaken) {
-    (void)thread_->WaitUntilDone(trainer.taken(), deadline, cancel);
+  if (TakeLast().result == SnapshotResult::kTaken) {
+    (void)thread_->WaitUntilDone(slot.newest(), deadline, cancel);
   }
   return absl::OkStatus();
 }
@@ -116,7 +124,7 @@ absl::Status RunningMonitor::StopOnce(std::chrono::steady_clock::time_point end)
                                                                  std::chrono::steady_clock::now());
   };
   core_->context.cancel.Cancel();
-  if (trainer_ != nullptr) trainer_->End();
+  if (trainer_) trainer_->End();
   core_->control.Close();
   core_->trackers.Close("the monitor was stopped");
   // Leave a share of the deadline for the exporters.

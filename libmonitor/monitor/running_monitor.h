@@ -15,7 +15,6 @@
 #include "base/mutex.h"
 #include "base/process_end.h"
 #include "base/worker.h"
-#include "handover/remote_trainer.h"
 #include "monitor/monitor_thread.h"
 #include "monitor/run_core.h"
 #include "monitor/trainer_side.h"
@@ -23,14 +22,19 @@
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
+#include "staging/slot_filler.h"
+#include "staging/worker_link.h"
 
 namespace ptqwatch::internal {
 
-/// A monitor that measures: the trainer's side, the monitor thread, and their shared state. Monitor
-/// documents the members of the same name.
+/// A monitor that measures: the measuring half and, unless the trainer is another process, the
+/// trainer's half. Monitor documents the members of the same name.
 class RunningMonitor {
  public:
-  RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject);
+  /// With `link`, the trainer is another process, which calls OnStep of a ProcessTrainer; `link`
+  /// must then outlive this, apart from threads that Stop leaves behind.
+  RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject,
+                 WorkerLink* link = nullptr);
   /// Requires Stop, or a Start that failed.
   ~RunningMonitor() { core_->control.Close(); }
 
@@ -40,10 +44,10 @@ class RunningMonitor {
                      std::vector<std::unique_ptr<Exporter>>& exporters);
 
   void OnStep(const StepInfo& info) noexcept {
-    if (!stopped()) trainer_->OnStep(info);
+    if (trainer_ && !stopped()) trainer_->OnStep(info);
   }
   void BeforeUpdate() noexcept {
-    if (!stopped()) trainer_->BeforeUpdate();
+    if (trainer_ && !stopped()) trainer_->BeforeUpdate();
   }
   /// `cpu_seconds` returns the CPU time of the server beside the run, which is charged to the
   /// budget.
@@ -59,14 +63,20 @@ class RunningMonitor {
   Control& control() { return core_->control; }
 
  private:
-  // Lets a trainer in another process reach this monitor.
-  void Connect(const RemoteTrainer& remote, const LrTracker& lr);
+  // Makes the slot: with the trainer's half that fills it, or in the memory that the link shares.
+  absl::Status MakeSlot(const MonitorOptions& options);
+  void ConnectLink();
+  void Wake() noexcept { worker_->Wake(); }
   bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
-  absl::Status MeasureLastStep(std::chrono::milliseconds timeout, const CancelToken& cancel);
+  FillOutcome TakeLast() noexcept;
+  absl::Status MeasureLastStep(int64_t last_step, std::chrono::milliseconds timeout,
+                               const CancelToken& cancel);
   absl::Status StopOnce(std::chrono::steady_clock::time_point end);
 
   std::shared_ptr<RunCore> core_;
   std::shared_ptr<MonitorThread> thread_;
+  WorkerLink* const link_;
+  std::unique_ptr<SlotFiller> filler_;  // null with a link, as trainer_
   std::unique_ptr<TrainerSide> trainer_;
   std::unique_ptr<Worker> worker_;
   std::string description_;

@@ -17,7 +17,6 @@
 #include "base/strings.h"
 #include "base/usable_cores.h"
 #include "curvature/replica_surface.h"
-#include "handover/remote_trainer.h"
 #include "journal/journal_writer.h"
 #include "journal/run_endpoint.h"
 #include "monitor/compute_thread.h"
@@ -26,6 +25,8 @@
 #include "monitor/run_state.h"
 #include "monitor/running_monitor.h"
 #include "snapshot/optimizer_staging.h"
+#include "staging/slot.h"
+#include "staging/worker_link.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -40,11 +41,11 @@ constexpr int64_t kLeastExamples = 64;
 constexpr int64_t kMinUnits = 8;
 
 // Opens the subject, and sets up probes and jobs within the context's bytes.
-absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
+absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, const WorkerLink* link) {
   const auto open = [&]() -> absl::Status {
-    PTQWATCH_ASSIGN_OR_RETURN(
-        auto session,
-        ModelSession::Open(*core.subject, SessionOptions(options, {}, core.context.host_bytes)));
+    ModelSessionOptions opened = SessionOptions(options, {}, core.context.host_bytes);
+    if (link != nullptr) opened.live = link->LiveTensors();
+    PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*core.subject, opened));
     core.context.bytes = session->budgets().measuring;
     const std::shared_ptr<DeviceStream> stream = session->stream();
     stream->Settle();
@@ -70,35 +71,31 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options) {
   return status;
 }
 
-// The monitor's memory for a snapshot. Includes the optimizer state that the curvature probe needs,
-// if the budget allows it.
-absl::StatusOr<std::unique_ptr<Staging>> MakeStaging(RunCore& core, bool beside) {
-  ModelSession& session = core.suite->session();
-  OptimizerStaging optimizer;
-  const WorkShare& share = core.suite->share();
-  if (core.suite->curvature() != nullptr && share.Owns(share.edge)) {
-    PTQWATCH_ASSIGN_OR_RETURN(
-        optimizer, OptimizerStaging::Create(session.subject(), session.live(),
-                                            core.suite->curvature()->scope(),
-                                            session.budgets().copies, session.budgets().measuring));
-  }
-  SharedSlot shared;
-  if (const RemoteTrainer* remote = core.subject->remote_trainer()) {
-    shared = {.state = remote->slot, .fill = remote->take_last};
-    for (const TensorEntry& entry : session.live().entries) shared.tensors.push_back(entry.tensor);
-  }
-  return std::make_unique<Staging>(session.live(), session.stream(), std::move(optimizer), beside,
-                                   std::move(shared));
+// Reads the optimizer: the subject's, or the one that the trainer's process shares.
+OptimizerStaging::Read ReaderOf(const Subject& subject, const WorkerLink* link) {
+  return [&subject, link] {
+    std::optional<OptimizerView> shared = link == nullptr ? std::nullopt : link->Optimizer();
+    return shared ? std::move(shared) : subject.Optimizer();
+  };
 }
 
-// The kind of the subject's optimizer. If it cannot be asked, staging gives the reason.
-std::optional<OptimizerKind> OptimizerOf(const Subject& subject) {
-  const auto view =
-      Guard([&]() -> absl::StatusOr<std::optional<OptimizerView>> { return subject.Optimizer(); });
+// The part of the optimizer's state that the curvature probe needs, if the budget allows it.
+absl::StatusOr<OptimizerStaging> StageOptimizer(const RunCore& core, OptimizerStaging::Read read) {
+  ModelSession& session = core.suite->session();
+  const WorkShare& share = core.suite->share();
+  if (core.suite->curvature() == nullptr || !share.Owns(share.edge)) return OptimizerStaging();
+  return OptimizerStaging::Create(std::move(read), session.live(), core.suite->curvature()->scope(),
+                                  session.budgets().copies, session.budgets().measuring);
+}
+
+// The kind of the optimizer. If it cannot be asked, staging gives the reason.
+std::optional<OptimizerKind> KindOf(const OptimizerStaging::Read& read) {
+  const auto view = Guard([&]() -> absl::StatusOr<std::optional<OptimizerView>> { return read(); });
   return view.ok() && *view ? std::optional((*view)->kind) : std::nullopt;
 }
 
-RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options) {
+RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorOptions& options,
+                    std::optional<OptimizerKind> optimizer) {
   return {.run_id = state.run_id,
           .attempt = state.attempt,
           .fingerprint = FingerprintOf(session, options),
@@ -106,7 +103,7 @@ RunInfo MakeRunInfo(const RunState& state, ModelSession& session, const MonitorO
           .parameters = session.live().parameters(),
           .covered_parameters = session.plan().covered_parameters,
           .device = session.replica().device().str(),
-          .optimizer = OptimizerOf(session.subject())};
+          .optimizer = optimizer};
 }
 
 // FailedPrecondition if the run directory has a run with another fingerprint, unless the options
@@ -224,12 +221,10 @@ void AnnounceLeftOut(const RunCore& core, int64_t enough_bytes) {
 }
 
 absl::Status StartExporters(RunCore& core, const MonitorOptions& options, const RunState& state,
-                            RunInfo run, std::vector<std::unique_ptr<Exporter>>& exporters) {
+                            RunInfo run, pid_t trainer,
+                            std::vector<std::unique_ptr<Exporter>>& exporters) {
   if (!run.run_dir.empty()) {
-    const RemoteTrainer* const remote = core.subject->remote_trainer();
-    exporters.insert(exporters.begin(),
-                     MakeRunEndpoint(state.lock, kStatusInterval,
-                                     remote == nullptr ? getpid() : remote->process));
+    exporters.insert(exporters.begin(), MakeRunEndpoint(state.lock, kStatusInterval, trainer));
     exporters.insert(exporters.begin(), MakeJournalWriter());
   }
   core.publisher =
@@ -267,15 +262,35 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(std::shared_ptr<MonitorThrea
 
 }  // namespace
 
+absl::Status RunningMonitor::MakeSlot(const MonitorOptions& options) {
+  RunCore& core = *core_;
+  ModelSession& session = core.suite->session();
+  PTQWATCH_ASSIGN_OR_RETURN(OptimizerStaging optimizer,
+                            StageOptimizer(core, ReaderOf(*core.subject, link_)));
+  if (link_ != nullptr) {
+    std::vector<at::Tensor> shared;
+    for (const TensorEntry& entry : session.live().entries) shared.push_back(entry.tensor);
+    core.slot = std::make_unique<Slot>(&core.page->slot, std::move(shared));
+    core.slot->ReadOptimizer(std::move(optimizer), session.stream());
+    return absl::OkStatus();
+  }
+  core.slot = std::make_unique<Slot>(&core.page->slot, MakeSlotTensors(session.live()));
+  filler_ = std::make_unique<SlotFiller>(session.live(), core.slot.get(), session.stream(),
+                                         std::move(optimizer), options.copy_beside_training);
+  trainer_ = std::make_unique<TrainerSide>(core.page.get(), core.subject.get(), filler_.get(),
+                                           TrainerOptions(options), [this] { Wake(); });
+  return absl::OkStatus();
+}
+
 absl::Status RunningMonitor::Start(const MonitorOptions& options,
                                    std::vector<std::unique_ptr<Exporter>>& exporters) {
   RunCore& core = *core_;
   // First, because nothing may be written before the run's past is known.
   PTQWATCH_ASSIGN_OR_RETURN(const RunState state, ResumeRun(options));
-  PTQWATCH_RETURN_IF_ERROR(OpenSubject(core, options));
-  PTQWATCH_ASSIGN_OR_RETURN(core.staging, MakeStaging(core, options.copy_beside_training));
+  PTQWATCH_RETURN_IF_ERROR(OpenSubject(core, options, link_));
+  PTQWATCH_RETURN_IF_ERROR(MakeSlot(options));
   ModelSession& session = core.suite->session();
-  const RunInfo run = MakeRunInfo(state, session, options);
+  const RunInfo run = MakeRunInfo(state, session, options, KindOf(ReaderOf(*core.subject, link_)));
   PTQWATCH_RETURN_IF_ERROR(CheckSameRun(state, run, options));
   core.board.Resume(state.sequence);
   if (!state.history.empty() && state.history.back().report.fingerprint == run.fingerprint) {
@@ -289,15 +304,21 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
   core.budget.emplace(
       budget,
       MakePlanner(*core.suite, options, budget, KeptPlan(state, run.fingerprint, options.ranks)),
-      core.clock, core.context.pacer, &core.switches, &core.board);
-  const MonitorDescription description =
-      DescribeMonitor(*core.suite, *core.jobs, *core.staging, core.budget->planner(), options);
+      core.clock, core.context.pacer, &core.page->switches, &core.board);
+  const MonitorDescription description = DescribeMonitor(
+      *core.suite, *core.jobs, link_ == nullptr ? filler_->optimizer() : core.slot->optimizer(),
+      core.budget->planner(), options);
 
   description_ = description.text;
-  PTQWATCH_RETURN_IF_ERROR(StartExporters(core, options, state, run, exporters));
+  PTQWATCH_RETURN_IF_ERROR(StartExporters(
+      core, options, state, run, link_ == nullptr ? getpid() : link_->trainer(), exporters));
   AnnounceResumption(state, core);
   AnnounceLeftOut(core, description.enough_bytes);
-  core.phases.emplace(state.lr.phase());
+  if (!core.page->past_known.load(std::memory_order_relaxed)) {
+    core.page->past = state.lr;
+    core.page->past_known.store(true, std::memory_order_release);
+  }
+  if (link_ != nullptr) core.page->slot.TakeOver();
   core.board.SetHealth(Health::kOk);  // before the thread can set another health
   thread_ = std::make_shared<MonitorThread>(core_, options, MakePast(state, *core.suite, run));
   absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(thread_);
@@ -306,10 +327,8 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
     return worker.status();
   }
   worker_ = *std::move(worker);
-  const auto wake = [this] { worker_->Wake(); };
-  trainer_ = std::make_unique<TrainerSide>(&core, state.lr, wake);
-  core.control.Open(wake);
-  if (const RemoteTrainer* remote = core.subject->remote_trainer()) Connect(*remote, state.lr);
+  core.control.Open([this] { Wake(); });
+  if (link_ != nullptr) ConnectLink();
   at_end_.emplace([this] { Stop(kTimeAtEnd).IgnoreError(); });
   return absl::OkStatus();
 }

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "handover/phase_changes.h"
 #include "ptqwatch/step_info.h"
-#include "trainer/phase_changes.h"
 
 namespace ptqwatch::internal {
 

@@ -25,7 +25,7 @@ struct SnapshotPlace {
   std::string fingerprint = {};
   int64_t sequence = 0;  ///< of its report
   int64_t step = 0;
-  int64_t ordinal = 0;  ///< among the snapshots of this process, from 1
+  int64_t ordinal = 0;  ///< its number in the slot (SlotPage)
   bool regular = true;  ///< IsRegular
   /// The plan to measure it with; nullopt: all data of the subject.
   std::optional<Plan> plan = {};

@@ -31,7 +31,7 @@ absl::Status ControlQueue::Add(const Command& command) {
 }
 
 absl::Status ControlQueue::CheckMeasuring() const {
-  if (nothing_to_do_ == nullptr || !*nothing_to_do_) return absl::OkStatus();
+  if (page_ == nullptr || !page_->switches.idle) return absl::OkStatus();
   return absl::FailedPreconditionError("no snapshot: every probe is switched off");
 }
 
@@ -63,8 +63,8 @@ absl::StatusOr<int64_t> ControlQueue::Accept(const Command& command) {
             return absl::InvalidArgumentError(StrCat("every = ", set.steps, ": must be positive"));
           },
           [&](const MakeSlice& request) -> Result {
-            if (jobs_ == nullptr || board_ == nullptr) return off("slice");
-            return jobs_->slice.Accept(request, board_->snapshots_taken());
+            if (jobs_ == nullptr || page_ == nullptr) return off("slice");
+            return jobs_->slice.Accept(request, page_->slot.attempts());
           },
           [&](const StartCooldown& request) -> Result {
             return jobs_ == nullptr ? off("shadow cooldown") : AcceptCooldown(request);

@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_PUBLISH_CONTROL_QUEUE_H_
 #define PTQWATCH_PUBLISH_CONTROL_QUEUE_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "handover/page.h"
 #include "ptqwatch/control.h"
 #include "publish/job_tracker.h"
 #include "publish/status_board.h"
-#include "trainer/trainer_switches.h"
 
 namespace ptqwatch::internal {
 
@@ -24,11 +23,11 @@ namespace ptqwatch::internal {
 class ControlQueue final : public Control {
  public:
   /// `jobs` accept or refuse their requests; if null, the monitor is off and such requests are
-  /// refused. `board` counts the snapshots taken so far. `nothing_to_do` is true while every probe
-  /// is switched off. All three must outlive the queue.
+  /// refused. `board` has the newest report's number, `page` the snapshots so far and whether
+  /// anything is left to measure. All three must outlive the queue.
   explicit ControlQueue(JobTrackers* jobs = nullptr, const StatusBoard* board = nullptr,
-                        const std::atomic<bool>* nothing_to_do = nullptr)
-      : jobs_(jobs), board_(board), nothing_to_do_(nothing_to_do) {}
+                        const Page* page = nullptr)
+      : jobs_(jobs), board_(board), page_(page) {}
 
   /// Makes every later command call `wake`; calls it at once if a command is waiting. `wake` must
   /// return at once and must not call back.
@@ -50,7 +49,7 @@ class ControlQueue final : public Control {
 
   JobTrackers* const jobs_;
   const StatusBoard* const board_;
-  const std::atomic<bool>* const nothing_to_do_;
+  const Page* const page_;
   Mutex mutex_;
   std::optional<std::string> closed_ ABSL_GUARDED_BY(mutex_);  // the reason
   std::function<void()> wake_ ABSL_GUARDED_BY(mutex_);

@@ -16,51 +16,10 @@ namespace {
 constexpr double kLongSilenceSeconds = 600;
 constexpr double kSilenceFactor = 10;
 constexpr int64_t kNotCopiedInARow = 3;
-// The time of a step is the mean of the newest steps, from this many to twice as many. It includes
-// pauses for evaluation, which count for the time between snapshots.
-constexpr int64_t kRecentSteps = 1000;
 // Fewer comparisons do not show their scatter.
 constexpr int64_t kLeastComparisons = 5;
 
 }  // namespace
-
-void StatusBoard::OnStep(const StepInfo& info, LrPhase phase, double now) noexcept {
-  if (!stepped_.load(kRelaxed)) first_step_seconds_.store(now, kRelaxed);
-  step_.store(info.step, kRelaxed);
-  // One writer, so no read-modify-write is needed.
-  const int64_t before = steps_total_.load(kRelaxed);
-  steps_total_.store(before + 1, kRelaxed);
-  if (before % kRecentSteps == 0) {
-    recent_from_ = before == 0 ? StepMark{0, now} : newest_mark_;
-    newest_mark_ = {before, now};
-  }
-  if (before > recent_from_.steps) {
-    seconds_a_step_.store(
-        (now - recent_from_.seconds) / static_cast<double>(before - recent_from_.steps), kRelaxed);
-  }
-  last_step_seconds_.store(now, kRelaxed);
-  learning_rate_.store(info.learning_rate.value_or(std::nan("")), kRelaxed);
-  tokens_.store(info.tokens.value_or(kNoTokens), kRelaxed);
-  if (info.loss) loss_.store(*info.loss, kRelaxed);
-  has_loss_.store(info.loss.has_value(), std::memory_order_release);
-  phase_.store(phase, kRelaxed);
-  stepped_.store(true, std::memory_order_release);
-}
-
-void StatusBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexcept {
-  snapshots_[static_cast<size_t>(result)].fetch_add(1, kRelaxed);
-  size_t bucket = 0;
-  while (bucket < kStallBucketSeconds.size() && stall_seconds > kStallBucketSeconds[bucket]) {
-    ++bucket;
-  }
-  stall_buckets_[bucket].fetch_add(1, kRelaxed);
-  if (result == SnapshotResult::kSkippedMismatch || result == SnapshotResult::kFailed) {
-    not_copied_in_a_row_.fetch_add(1, kRelaxed);
-  } else if (result == SnapshotResult::kTaken) {
-    not_copied_in_a_row_.store(0, kRelaxed);
-  }
-  stall_seconds_.store(stall_seconds_.load(kRelaxed) + stall_seconds, kRelaxed);
-}
 
 void StatusBoard::SetBusy(bool busy, double now) noexcept {
   alive_seconds_.store(now, kRelaxed);
@@ -88,7 +47,7 @@ void StatusBoard::SetServer(const ServerStatus& server) {
 void StatusBoard::NoteAges(double now, MonitorStatus& status) const {
   if (status.health != Health::kOk) return;
   const double silence = now - alive_seconds_.load(kRelaxed);
-  const int64_t not_copied = not_copied_in_a_row_.load(kRelaxed);
+  const int64_t not_copied = trainer_.not_copied_in_a_row();
   if (status.busy &&
       silence > std::max(kLongSilenceSeconds, kSilenceFactor * longest_silence_.load(kRelaxed))) {
     status.health = Health::kDegraded;
@@ -103,7 +62,7 @@ void StatusBoard::NoteAges(double now, MonitorStatus& status) const {
 
 void StatusBoard::AddLostSeconds(double seconds, double now) {
   MutexLock lock(mutex_);
-  const double since = lost_.count > 0 ? compared_seconds_ : first_step_seconds_.load(kRelaxed);
+  const double since = lost_.count > 0 ? compared_seconds_ : trainer_.first_step_seconds();
   const double passed = std::max(0.0, now - since);
   compared_seconds_ = now;
   ++lost_.count;
@@ -119,7 +78,7 @@ void StatusBoard::AddLostSeconds(double seconds, double now) {
 // Techniques, eq. 6.13).
 void StatusBoard::ReadOverhead(double elapsed, MonitorStatus& status) const {
   if (elapsed <= 0) return;
-  const double known = stall_seconds_.load(kRelaxed) + server_seconds_.load(kRelaxed);
+  const double known = trainer_.stall_seconds() + server_seconds_.load(kRelaxed);
   status.overhead_ratio = (known + std::max(0.0, lost_.lost)) / elapsed;
   status.overhead_comparisons = lost_.count;
   if (lost_.count < kLeastComparisons || !(lost_.passed > 0)) return;
@@ -140,23 +99,7 @@ void StatusBoard::CountDrop(std::string_view exporter, std::string_view reason) 
 
 MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
   MonitorStatus status;
-  const bool stepped = stepped_.load(std::memory_order_acquire);
-  if (stepped) {
-    status.step = step_.load(kRelaxed);
-    const double rate = learning_rate_.load(kRelaxed);
-    if (!std::isnan(rate)) status.learning_rate = rate;
-    status.last_step_unix_seconds = unix_seconds - (now - last_step_seconds_.load(kRelaxed));
-  }
-  status.steps_total = steps_total_.load(kRelaxed);
-  status.seconds_a_step = seconds_a_step();
-  if (const int64_t tokens = tokens_.load(kRelaxed); tokens != kNoTokens) status.tokens = tokens;
-  if (has_loss_.load(std::memory_order_acquire)) status.training_loss_nats = loss_.load(kRelaxed);
-  status.lr_phase = phase_.load(kRelaxed);
-  for (size_t i = 0; i < snapshots_.size(); ++i) status.snapshots[i] = snapshots_[i].load(kRelaxed);
-  for (size_t i = 0; i < stall_buckets_.size(); ++i) {
-    status.stall_buckets[i] = stall_buckets_[i].load(kRelaxed);
-  }
-  status.stall_seconds_total = stall_seconds_.load(kRelaxed);
+  trainer_.AddTo(status, now, unix_seconds);
   status.reports_total = reports_total_.load(kRelaxed);
   status.last_sequence = last_sequence();
   for (size_t i = 0; i < events_.size(); ++i) status.events[i] = events_[i].load(kRelaxed);
@@ -173,7 +116,7 @@ MonitorStatus StatusBoard::Read(double now, double unix_seconds) const {
     status.health = health_;
     status.health_reason = health_reason_;
     status.server = server_;
-    if (stepped) ReadOverhead(now - first_step_seconds_.load(kRelaxed), status);
+    if (status.step) ReadOverhead(now - trainer_.first_step_seconds(), status);
   }
   NoteAges(now, status);
   return status;

@@ -10,26 +10,19 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "handover/trainer_board.h"
 #include "ptqwatch/event.h"
 #include "ptqwatch/status.h"
-#include "publish/step_checks.h"
-#include "publish/step_times.h"
 
 namespace ptqwatch::internal {
 
-/// The counters and gauges of MonitorStatus. Each group names the threads that write it; any thread
-/// may call Read at any time. Values of different groups may be one step apart.
+/// The counters and gauges of MonitorStatus: those of the trainer's half (TrainerBoard), and those
+/// of the measuring half, which are kept here. Each group names the threads that write it; any
+/// thread may call Read at any time. Values of different groups may be one step apart.
 class StatusBoard {
  public:
-  /// Trainer's thread. Atomics only.
-  /// `now`: seconds of the monotonic clock.
-  void OnStep(const StepInfo& info, LrPhase phase, double now) noexcept;
-  void OnSnapshot(SnapshotResult result, double stall_seconds) noexcept;
-
-  /// Any thread.
-  void OnConcurrentStep() noexcept {
-    snapshots_[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)].fetch_add(1, kRelaxed);
-  }
+  /// `trainer` has what the trainer's half counts; it must outlive this.
+  explicit StatusBoard(const TrainerBoard* trainer) : trainer_(*trainer) {}
 
   /// Publishing thread.
   void OnEvent(Event::Kind kind) noexcept {
@@ -55,10 +48,6 @@ class StatusBoard {
   void AddServerSeconds(double seconds) noexcept {
     server_seconds_.store(server_seconds_.load(kRelaxed) + seconds, kRelaxed);
   }
-  /// Written by the caller of OnStep.
-  StepTimes& step_times() noexcept { return step_times_; }
-  /// Written by the caller of OnStep, read by the monitor thread.
-  StepChecks& step_checks() noexcept { return step_checks_; }
   /// The server keeper's thread, and Create.
   void SetServer(const ServerStatus& server);
   void SetPlanLevel(double level) noexcept { plan_level_.store(level, kRelaxed); }
@@ -69,9 +58,6 @@ class StatusBoard {
   void CountDrop(std::string_view exporter, std::string_view reason);
 
   /// Any thread.
-  int64_t snapshots_taken() const noexcept {
-    return snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].load(kRelaxed);
-  }
   /// Sequence number of the newest report in this or an earlier attempt; 0: no report yet.
   int64_t last_sequence() const noexcept { return last_sequence_.load(kRelaxed); }
   bool busy() const noexcept { return busy_.load(std::memory_order_acquire); }
@@ -79,15 +65,12 @@ class StatusBoard {
   double Silence(double now) const noexcept {
     return busy() ? now - alive_seconds_.load(kRelaxed) : 0;
   }
-  /// Mean of the newest 1000 to 2000 steps, or of all if there are fewer; 0 before the second step.
-  double seconds_a_step() const noexcept { return seconds_a_step_.load(kRelaxed); }
   /// All counters and gauges at monotonic time `now`, which is `unix_seconds` of wall time. The
   /// caller fills in the slice and the switches.
   MonitorStatus Read(double now, double unix_seconds) const;
 
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
-  static constexpr int64_t kNoTokens = INT64_MIN;
   // Health that was ok at the last report may have turned into a hang since.
   void NoteAges(double now, MonitorStatus& status) const;
   void ReadOverhead(double elapsed, MonitorStatus& status) const
@@ -104,30 +87,7 @@ class StatusBoard {
     double passed_passed = 0;
   };
 
-  struct StepMark {
-    int64_t steps = 0;
-    double seconds = 0;
-  };
-  // Only the caller of OnStep reads and writes the marks.
-  StepMark recent_from_;
-  StepMark newest_mark_;
-
-  std::atomic<bool> stepped_{false};
-  std::atomic<int64_t> step_{0};
-  std::atomic<int64_t> steps_total_{0};
-  std::atomic<double> first_step_seconds_{0};
-  std::atomic<double> last_step_seconds_{0};
-  std::atomic<double> seconds_a_step_{0};
-  std::atomic<double> learning_rate_{0};
-  std::atomic<int64_t> tokens_{kNoTokens};
-  std::atomic<bool> has_loss_{false};
-  std::atomic<double> loss_{0};
-  std::atomic<LrPhase> phase_{LrPhase::kUnknown};
-  std::array<std::atomic<int64_t>, kSnapshotResults> snapshots_{};
-  std::array<std::atomic<int64_t>, kStallBucketSeconds.size() + 1> stall_buckets_{};
-  std::atomic<double> stall_seconds_{0};
-  std::atomic<int64_t> not_copied_in_a_row_{0};
-
+  const TrainerBoard& trainer_;
   std::atomic<int64_t> reports_total_{0};
   std::atomic<int64_t> last_sequence_{0};
   std::array<std::atomic<int64_t>, kEventKinds> events_{};
@@ -139,8 +99,6 @@ class StatusBoard {
   std::atomic<double> server_seconds_{0};
   std::atomic<double> duty_cycle_{1};
   std::atomic<double> plan_level_{1};
-  StepTimes step_times_;
-  StepChecks step_checks_;
 
   mutable Mutex mutex_;
   std::map<std::pair<std::string, std::string>, int64_t> drops_ ABSL_GUARDED_BY(mutex_);

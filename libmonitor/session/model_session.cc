@@ -45,8 +45,8 @@ bool AreSame(const std::vector<Batch>& first, const std::vector<Batch>& second) 
                     });
 }
 
-absl::StatusOr<TensorTable> ReadLiveTensors(const Subject& subject) {
-  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(subject.LiveTensors()));
+absl::StatusOr<TensorTable> TableOf(const std::vector<NamedTensor>& tensors) {
+  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(tensors));
   const TensorEntry& first = live.entries[0];
   for (const TensorEntry& entry : live.entries) {
     if (entry.tensor.device() != first.tensor.device()) {
@@ -83,7 +83,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
         "another one from the same model");
   }
   PTQWATCH_RETURN_IF_ERROR(CheckSubjectHas(subject_, options));
-  PTQWATCH_ASSIGN_OR_RETURN(live_, ReadLiveTensors(subject_));
+  PTQWATCH_ASSIGN_OR_RETURN(live_, TableOf(options.live ? *options.live : subject_.LiveTensors()));
   PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
   MakeBudgets(options);
   if (options.require_finite) {
@@ -306,7 +306,7 @@ absl::Status ModelSession::CutCurvatureBatches(const CurvatureBatchesRequest& re
 absl::Status ModelSession::Reload() {
   return Guard([&]() -> absl::Status {
     at::NoGradGuard no_grad;
-    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, ReadLiveTensors(subject_));
+    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, TableOf(subject_.LiveTensors()));
     if (const absl::Status status = CheckSameLayout(live, replica_->table()); !status.ok()) {
       return absl::FailedPreconditionError(
           StrCat("the live model has other tensors than when it was opened: ", status));

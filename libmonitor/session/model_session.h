@@ -39,6 +39,8 @@ struct CurvatureBatchesRequest {
 /// replica is checked on the first probe and calibration batch, or else on the first curvature
 /// batch.
 struct ModelSessionOptions {
+  /// The live tensors, if another process has the live model; otherwise they are the subject's.
+  std::optional<std::vector<NamedTensor>> live = {};
   bool probe = false;        ///< InvalidArgument if the subject has none
   bool calibration = false;  ///< InvalidArgument if the subject has none
   /// As MonitorOptions::further_probe_sets. Used with `probe`.

@@ -34,23 +34,25 @@ absl::Status CheckRule(const OptimizerView& view) {
   return CheckRange("epsilon", view.epsilon, kMaxEpsilon);
 }
 
-// Returns the subject's optimizer. Exceptions become a status.
-absl::StatusOr<std::optional<OptimizerView>> Ask(const Subject& subject) {
-  return Guard(
-      "the optimizer function threw", absl::StatusCode::kFailedPrecondition,
-      [&]() -> absl::StatusOr<std::optional<OptimizerView>> { return subject.Optimizer(); });
+// Exceptions become a status.
+absl::StatusOr<std::optional<OptimizerView>> Ask(const OptimizerStaging::Read& read) {
+  return Guard("the optimizer function threw", absl::StatusCode::kFailedPrecondition,
+               [&]() -> absl::StatusOr<std::optional<OptimizerView>> { return read(); });
 }
 
 }  // namespace
 
-absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(
-    const Subject& subject, const TensorTable& live, const std::vector<int>& entries,
-    std::shared_ptr<ByteBudget> bytes, std::shared_ptr<ByteBudget> copies, const MakeBuffer& make) {
+absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(Read read, const TensorTable& live,
+                                                          const std::vector<int>& entries,
+                                                          std::shared_ptr<ByteBudget> bytes,
+                                                          std::shared_ptr<ByteBudget> copies,
+                                                          const MakeBuffer& make) {
   at::NoGradGuard no_grad;
   OptimizerStaging staging;
   staging.held_ = std::make_unique<Reservation>(std::move(bytes));
   staging.copied_ = std::make_unique<Reservation>(std::move(copies));
-  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<OptimizerView> view, Ask(subject));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<OptimizerView> view, Ask(read));
+  staging.read_ = std::move(read);
   for (const TensorEntry& entry : live.entries) {
     staging.parameters_.push_back(
         {entry.name, entry.tensor.sizes().vec(), entry.tensor.device(), false, at::Tensor()});
@@ -160,14 +162,13 @@ absl::Status OptimizerStaging::CopyState(OptimizerView view, DeviceStream& strea
   return absl::OkStatus();
 }
 
-void OptimizerStaging::Fill(const Subject& subject, DeviceStream& stream,
-                            OptimizerState& state) noexcept {
+void OptimizerStaging::Fill(DeviceStream& stream, OptimizerState& state) noexcept {
   state.view.reset();
   state.problem.clear();
   state.problem = left_out_;
   if (parameters_.empty()) return;
   const absl::Status status = Guard([&]() -> absl::Status {
-    PTQWATCH_ASSIGN_OR_RETURN(std::optional<OptimizerView> view, Ask(subject));
+    PTQWATCH_ASSIGN_OR_RETURN(std::optional<OptimizerView> view, Ask(read_));
     return view ? CopyState(*std::move(view), stream, state) : absl::OkStatus();
   });
   state.problem = Message(status);

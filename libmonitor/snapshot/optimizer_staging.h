@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,26 +25,28 @@ namespace ptqwatch::internal {
 /// snapshot only its OptimizerState. Used on the trainer's thread.
 class OptimizerStaging {
  public:
+  /// The optimizer as it is now (Subject::Optimizer), which is nullopt if there is none.
+  using Read = std::function<std::optional<OptimizerView>()>;
   /// Makes the buffer of an entry's second moment, with the sizes and the dtype of `like`.
   using MakeBuffer = std::function<at::Tensor(size_t entry, const at::Tensor& like)>;
 
   /// A staging area that copies nothing.
   OptimizerStaging() = default;
-  /// Asks `subject` for its optimizer. For Adam and AdamW, allocates buffers for the second moments
+  /// Calls `read`, as Fill does. For Adam and AdamW, allocates buffers for the second moments
   /// of these `entries` of `live`. Returns InvalidArgument for a parameter that is not in `live`, a
   /// moment of another shape or device, or a momentum, beta or epsilon out of range;
-  /// FailedPrecondition, with the message, if the subject throws. If `bytes` has no room for the
+  /// FailedPrecondition, with the message, if `read` throws. If `bytes` has no room for the
   /// buffers, or `copies` none for a copy of them on the measuring device, the moments are left
   /// out; description() and OptimizerState::problem then say so. Null means no limit. Without
   /// `make`, buffers are on the parameters' devices.
-  static absl::StatusOr<OptimizerStaging> Create(const Subject& subject, const TensorTable& live,
+  static absl::StatusOr<OptimizerStaging> Create(Read read, const TensorTable& live,
                                                  const std::vector<int>& entries,
                                                  std::shared_ptr<ByteBudget> bytes = nullptr,
                                                  std::shared_ptr<ByteBudget> copies = nullptr,
                                                  const MakeBuffer& make = nullptr);
 
   /// Copies the current optimizer state into `state`. Allocates no tensor.
-  void Fill(const Subject& subject, DeviceStream& stream, OptimizerState& state) noexcept;
+  void Fill(DeviceStream& stream, OptimizerState& state) noexcept;
 
   /// Size of the buffers.
   int64_t bytes() const { return bytes_; }
@@ -62,6 +65,7 @@ class OptimizerStaging {
   OptimizerStaging LeaveOut(const absl::Status& why) const;
   absl::Status CopyState(OptimizerView view, DeviceStream& stream, OptimizerState& state) const;
 
+  Read read_;
   std::vector<Parameter> parameters_;              // one for each entry
   std::map<std::string, int, std::less<>> entry_;  // by listed name
   std::unique_ptr<Reservation> held_;

@@ -6,27 +6,10 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
-#include "ptqwatch/report.h"
-#include "ptqwatch/step_info.h"
+#include "handover/snapshot_header.h"
 #include "ptqwatch/subject.h"
-#include "report/lr_state.h"
 
 namespace ptqwatch::internal {
-
-/// When and why a snapshot was taken.
-struct SnapshotHeader {
-  StepInfo info = {};
-  LrState lr = {};
-  SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
-  bool additional = false;  ///< due only because the learning rate decays
-  double unix_seconds = 0;
-};
-
-/// Returns whether the plain schedule or Finish took the snapshot. Which steps these are does not
-/// depend on requests or on the monitor's speed.
-inline bool IsRegular(const SnapshotHeader& header) {
-  return !header.additional && header.trigger != SnapshotTrigger::kRequest;
-}
 
 /// The optimizer's state at a snapshot.
 struct OptimizerState {

@@ -43,6 +43,4 @@ const std::vector<Batch>& Subject::curvature() const {
   return *none;
 }
 
-const internal::RemoteTrainer* Subject::remote_trainer() const { return nullptr; }
-
 }  // namespace ptqwatch

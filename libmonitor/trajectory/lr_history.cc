@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "trainer/lr_tracker.h"
+#include "handover/lr_tracker.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -101,7 +101,7 @@ bool TrajectoryRun::Has(const std::string& branch, int64_t step) const {
 double TrajectoryRun::Now() const { return InSeconds(clock_->Monotonic()); }
 
 void TrajectoryRun::Begin(const TrajectoryUnit& unit) {
-  board_.OnStep({.step = unit.checkpoint.step,
+  steps_.OnStep({.step = unit.checkpoint.step,
                  .learning_rate = unit.rate.learning_rate,
                  .tokens = unit.checkpoint.tokens},
                 unit.rate.lr.phase, Now());

@@ -68,7 +68,8 @@ class TrajectoryRun {
   };
 
   Clock* const clock_;
-  StatusBoard board_;
+  TrainerBoard steps_;
+  StatusBoard board_{&steps_};
   NoCommands no_commands_;
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<JournalFile> journal_;

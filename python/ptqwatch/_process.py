@@ -314,8 +314,7 @@ class ProcessMonitor:
 
     def status(self, timeout=5.0):
         """Asks the worker, for at most `timeout` seconds. The key `process` has `process`, the worker's process id (0: no worker);
-        `restarts`; `end`, how the worker before it ended; `ignored`, steps left out because the worker did not read them in time;
-        `lost`, snapshots that ended with a worker. If the worker does not answer, its other counters are missing; `health` is
+        `restarts`; `end`, how the worker before it ended; `lost`, snapshots that ended with a worker. If the worker does not answer, its other counters are missing; `health` is
         there if nothing is measured.
         """
         status = {"health": "inert", "health_reason": self._failure} if self._failure else {}
@@ -325,7 +324,7 @@ class ProcessMonitor:
         answer = None if self._inert else self._ask("status", time.monotonic() + timeout)
         if answer is not None:
             status = answer["status"]
-        return {**status, "process": {**worker, "ignored": self._native.ignored, "lost": self._native.lost}, "server": self.served}
+        return {**status, "process": {**worker, "lost": self._native.lost}, "server": self.served}
 
     @property
     def served(self):

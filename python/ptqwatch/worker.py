@@ -103,7 +103,6 @@ class _Worker:
         self._cancel = cancel = _native.CancelToken()
 
         def finish():
-            self._link.wait_until_read(request["timeout"])
             reason = self._native.finish(request["timeout"], cancel)
             self._send_news()
             self._answer(request, reason=reason)
@@ -166,8 +165,6 @@ def main():
     _channel.send(channel, {"ready": os.getpid(), "failure": failure, "description": description})
     if native is None:
         os._exit(_process.FAILED_STATUS)
-    if failure:
-        link.drop()
     _yield_to_training()  # which waited for the first worker
     _Worker(channel, link, native, alarms).serve()
 

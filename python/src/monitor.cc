@@ -13,6 +13,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "monitor/linked_monitor.h"
 #include "monitor_options.h"
 #include "native_worker.h"
 #include "ptqwatch/status.h"
@@ -66,9 +67,10 @@ class NativeMonitor {
   // In a worker, `link` leads to the trainer, whose model it is.
   NativeMonitor(std::unique_ptr<PythonSubject> model, MonitorOptions options, NativeWorker* link)
       : losses_(model->losses_call()) {
-    std::unique_ptr<Subject> subject = std::move(model);
-    if (link != nullptr) subject = link->Subjected(std::move(subject));
-    monitor_ = WithoutGil([&] { return Monitor::Create(std::move(subject), std::move(options)); });
+    monitor_ = WithoutGil([&] {
+      return internal::LinkedMonitor::Create(std::move(model), std::move(options), {},
+                                             link == nullptr ? nullptr : link->link());
+    });
   }
   ~NativeMonitor() {
     if (PythonEnded()) {

@@ -4,8 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "handover/worker_link.h"
-#include "ptqwatch/subject.h"
+#include "staging/worker_link.h"
 
 namespace ptqwatch::python {
 
@@ -18,16 +17,12 @@ class NativeWorker {
  public:
   explicit NativeWorker(std::unique_ptr<internal::WorkerLink> link) : link_(std::move(link)) {}
 
-  /// Passes on steps until Stop. Ends the process if the trainer ends, or if the losses function
-  /// does not return.
+  /// Passes on the trainer's signals until Stop. Ends the process if the trainer ends, or if the
+  /// losses function does not return.
   void Run();
   void Stop() { link_->Stop(); }
-  void Drop() { link_->Drop(); }
   void CountAlarm() { link_->CountAlarm(); }
-  void WaitUntilRead(double seconds);
-  std::unique_ptr<Subject> Subjected(std::unique_ptr<Subject> model) {
-    return link_->Subjected(std::move(model));
-  }
+  internal::WorkerLink* link() { return link_.get(); }
 
  private:
   const std::unique_ptr<internal::WorkerLink> link_;

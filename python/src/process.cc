@@ -259,8 +259,6 @@ void BindTrainer(py::module_& module) {
       .def_property_readonly("wake", [](NativeTrainer& self) { return self.trainer().wake(); })
       .def_property_readonly("last_step",
                              [](NativeTrainer& self) { return self.trainer().last_step(); })
-      .def_property_readonly("ignored",
-                             [](NativeTrainer& self) { return self.trainer().ignored(); })
       .def_property_readonly("lost", [](NativeTrainer& self) { return self.trainer().lost(); })
       .def_property_readonly("alarms", [](NativeTrainer& self) { return self.trainer().alarms(); });
 }
@@ -279,8 +277,6 @@ void NativeWorker::Run() {
   }
 }
 
-void NativeWorker::WaitUntilRead(double seconds) { link_->WaitUntilRead(FromSeconds(seconds)); }
-
 void BindProcess(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   BindTrainer(module);
@@ -290,9 +286,7 @@ void BindProcess(py::module_& module) {
            py::arg("moments"), py::arg("replaces"), py::arg("longest_silence"))
       .def("run", &NativeWorker::Run, Unlocked())
       .def("stop", &NativeWorker::Stop, Unlocked())
-      .def("drop", &NativeWorker::Drop)
-      .def("count_alarm", &NativeWorker::CountAlarm)
-      .def("wait_until_read", &NativeWorker::WaitUntilRead, Unlocked());
+      .def("count_alarm", &NativeWorker::CountAlarm);
   module.attr("SILENT_STATUS") = kSilentStatus;
   module.def(
       "enter_rank",

@@ -19,7 +19,9 @@ namespace ptqwatch {
 class Subject;
 namespace internal {
 class InertMonitor;
+struct LinkedMonitor;
 class RunningMonitor;
+class WorkerLink;
 }  // namespace internal
 
 /// Watches one model. Training is not changed by a single bit: the live model is only read, inside
@@ -126,9 +128,14 @@ class PTQWATCH_EXPORT Monitor {
  private:
   struct State;
   explicit Monitor(std::unique_ptr<State> state);
+  // With `link`, for a trainer that is another process.
+  friend struct internal::LinkedMonitor;
+  static absl::StatusOr<std::unique_ptr<Monitor>> Create(
+      std::unique_ptr<Subject> subject, MonitorOptions options,
+      std::vector<std::unique_ptr<Exporter>> exporters, internal::WorkerLink* link);
   static absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Start(
       std::unique_ptr<Subject> subject, MonitorOptions options,
-      std::vector<std::unique_ptr<Exporter>>& exporters);
+      std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link);
   // Null if the monitor is disabled or inert, or in a child of the process that created it.
   internal::RunningMonitor* running() const noexcept;
   internal::InertMonitor* inert() const noexcept;

@@ -18,7 +18,6 @@ namespace ptqwatch {
 
 namespace internal {
 class ModelSession;
-struct RemoteTrainer;
 }  // namespace internal
 
 /// The tensors of one batch, in the order that the losses closure expects. They are copied to the
@@ -159,10 +158,6 @@ class PTQWATCH_EXPORT Subject {
   /// Data for measuring curvature. Empty: the first 64 sequences of the probe batches, or more,
   /// until they have 1000 losses.
   virtual const std::vector<Batch>& curvature() const;
-
-  /// Null, unless the trainer is another process and LiveTensors are the memory that it copies
-  /// snapshots to. For the Python package.
-  virtual const internal::RemoteTrainer* remote_trainer() const;
 
  private:
   friend class internal::ModelSession;

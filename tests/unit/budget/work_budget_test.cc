@@ -57,7 +57,8 @@ class WorkBudgetTest : public ::testing::Test {
   CpuReading reading_;
   Pacer pacer_{1, &clock_};
   TrainerSwitches switches_{10};
-  StatusBoard board_;
+  TrainerBoard steps_;
+  StatusBoard board_{&steps_};
   std::unique_ptr<WorkBudget> budget_;
 };
 
@@ -166,7 +167,7 @@ TEST_F(WorkBudgetTest, ChargesTheServerBesideTheRun) {
   server = 1;  // another server
   budget_->Begin(Task::kSnapshot);
   EXPECT_NEAR(budget_->RestSeconds(), charged + 3 / 0.02, 1e-6);
-  board_.OnStep({}, LrPhase::kStable, 100);
+  steps_.OnStep({}, LrPhase::kStable, 100);
   EXPECT_NEAR(*board_.Read(200, 0).overhead_ratio, 6.0 / 100, 1e-6);
 }
 

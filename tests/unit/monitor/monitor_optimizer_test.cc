@@ -11,9 +11,9 @@
 #include "ATen/ops/equal.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
-#include "handover/shared_optimizer.h"
 #include "ptqwatch/function_subject.h"
 #include "snapshot/device_stream.h"
+#include "staging/shared_optimizer.h"
 
 namespace ptqwatch::internal {
 namespace monitor_optimizer_test {
@@ -40,18 +40,18 @@ struct SharedOptimizerTest : ::testing::Test {
   // False without an optimizer.
   bool Share() {
     int64_t end = LayoutOf(table).second;
-    const OptimizerLayout layout = SharedOptimizer::Place(*subject, table, end).value();
-    memory.emplace(SharedMemory::Make(end, /*every=*/1).value());
+    const OptimizerLayout layout = SharedOptimizer::Place(read, table, end).value();
+    memory.emplace(SharedMemory::Make(end, /*every=*/1, /*stretch=*/0).value());
     trainer = SharedOptimizer::In(*memory, layout);
     mapped.emplace(SharedMemory::Map(dup(memory->file()), end).value());
     worker = SharedOptimizer::In(*mapped, layout);
-    if (trainer) staging = trainer->MakeStaging(*subject, table, stream).value();
+    if (trainer) staging = trainer->MakeStaging(read, table, stream).value();
     return trainer && worker;
   }
   // The optimizer of a snapshot, as the worker sees it.
   std::optional<OptimizerView> Snapshot() {
     OptimizerState state;
-    staging.Fill(*subject, stream, state);
+    staging.Fill(stream, state);
     trainer->Write(state);
     return worker->Read();
   }
@@ -61,6 +61,7 @@ struct SharedOptimizerTest : ::testing::Test {
   bool passes = true;
   bool throws = false;
   std::unique_ptr<Subject> subject;
+  const OptimizerStaging::Read read = [this] { return subject->Optimizer(); };
   TensorTable table;
   CpuStream stream;
   std::optional<SharedMemory> memory;
@@ -135,7 +136,7 @@ TEST_F(SharedOptimizerTest, SaysWhyItIsMissing) {
 TEST_F(SharedOptimizerTest, TakesNoMemoryWithoutAnOptimizer) {
   passes = false;
   int64_t end = 4096;
-  EXPECT_EQ(SharedOptimizer::Place(*subject, table, end)->offset, 0);
+  EXPECT_EQ(SharedOptimizer::Place(read, table, end)->offset, 0);
   EXPECT_EQ(end, 4096);
   EXPECT_FALSE(Share());
 }
@@ -143,7 +144,7 @@ TEST_F(SharedOptimizerTest, TakesNoMemoryWithoutAnOptimizer) {
 TEST_F(SharedOptimizerTest, RefusesARuleThatCannotBe) {
   view.beta2 = 1.5;
   int64_t end = 4096;
-  EXPECT_THAT(std::string(SharedOptimizer::Place(*subject, table, end).status().message()),
+  EXPECT_THAT(std::string(SharedOptimizer::Place(read, table, end).status().message()),
               HasSubstr("beta2 = 1.5"));
 }
 

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,10 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "handover/worker_link.h"
+#include "absl/cleanup/cleanup.h"
+#include "monitor/linked_monitor.h"
 #include "monitor/process_trainer.h"
 #include "monitor_fixture.h"
 #include "ptqwatch/metric_catalog.h"
+#include "staging/worker_link.h"
 #include "support/eventually.h"
 #include "support/fake_clock.h"
 
@@ -25,8 +28,6 @@ namespace ptqwatch {
 namespace monitor_process_test {
 
 using internal::ProcessTrainer;
-using internal::SharedPage;
-using internal::SlotState;
 using internal::WorkerLink;
 using testing::Eventually;
 using testing::Recording;
@@ -59,8 +60,8 @@ class TestWorker {
     link = *std::move(opened);
     std::vector<std::unique_ptr<Exporter>> exporters;
     exporters.push_back(std::make_unique<testing::RecordingExporter>(recording));
-    auto created =
-        Monitor::Create(link->Subjected(std::move(model)), options, std::move(exporters));
+    auto created = internal::LinkedMonitor::Create(std::move(model), options, std::move(exporters),
+                                                   link.get());
     EXPECT_TRUE(created.ok()) << created.status();
     monitor = *std::move(created);
   }
@@ -82,7 +83,6 @@ class TestWorker {
     std::atomic<bool> finished{false};
     absl::Status status;
     std::thread worker([&] {
-      link->WaitUntilRead(timeout);
       status = monitor->Finish(timeout);
       finished = true;
     });
@@ -159,7 +159,6 @@ TEST(ProcessMonitor, ReportsAreThoseOfOneProcess) {
     const double loss = trainer.Step();
     shared->OnStep({.step = step, .learning_rate = RateAt(step), .tokens = 7 * step, .loss = loss});
     if (step % 20 != 0) continue;
-    worker.link->WaitUntilRead(std::chrono::seconds(20));
     EXPECT_TRUE(Eventually([&] {
       return worker.monitor->status().snapshots[0] == worker.monitor->status().reports_total &&
              !worker.monitor->status().busy;
@@ -183,42 +182,48 @@ TEST(ProcessMonitor, ReportsAreThoseOfOneProcess) {
   EXPECT_EQ(worker.end, WorkerLink::End::kStopped);
 }
 
-TEST(ProcessMonitor, StepsThatFindNoRoomAreCountedAndTheLastOneIsNotLost) {
-  TinyTrainer trainer;
-  const MonitorOptions options = OptionsFor(1'000'000);
-  auto shared = MakeTrainer(trainer, options);
-  constexpr auto kRecords = static_cast<int64_t>(SharedPage::kRecords);
-  for (int64_t step = 1; step <= kRecords + 10; ++step) {
-    shared->OnStep({.step = step, .learning_rate = 1e-2});
-  }
-  EXPECT_EQ(shared->ignored(), 10);
-  EXPECT_EQ(shared->last_step(), kRecords);
-  TestWorker worker(*shared, trainer.MakeSubject(), options);
-  worker.Run();
-  worker.link->WaitUntilRead(std::chrono::seconds(20));
-  ASSERT_TRUE(worker.Finish(*shared, std::chrono::seconds(60)).ok());
-  worker.link->WaitUntilRead(std::chrono::seconds(20));
-  EXPECT_EQ(*worker.monitor->status().step, kRecords + 10);
-  EXPECT_EQ(
-      worker.monitor->status().snapshots[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)],
-      10);
-}
-
-TEST(ProcessMonitor, TakesNoSnapshotWithoutAWorker) {
+TEST(ProcessMonitor, CountsStepsWithoutAWorkerAndTakesNoSnapshot) {
   TinyTrainer trainer;
   const MonitorOptions options = OptionsFor(1);
   auto shared = MakeTrainer(trainer, options);
+  const internal::SlotPage& slot = shared->page().slot;
   shared->OnStep({.step = 1, .learning_rate = 1e-2});
-  EXPECT_EQ(shared->page().slot.slot, SlotState::kFree);
-  EXPECT_EQ(shared->page().records[0].outcome.result, SnapshotResult::kSkippedPaused);
+  EXPECT_TRUE(slot.free());
   TestWorker worker(*shared, trainer.MakeSubject(), options);
   shared->OnStep({.step = 2, .learning_rate = 1e-2});
-  EXPECT_EQ(shared->page().slot.slot, SlotState::kSent);
-  shared->OnStep({.step = 3, .learning_rate = 1e-2});
-  EXPECT_EQ(shared->page().records[2].outcome.result, SnapshotResult::kSkippedBusy);
+  EXPECT_TRUE(slot.has_taken(2));
   shared->WorkerEnded();
-  shared->OnStep({.step = 4, .learning_rate = 1e-2});
-  EXPECT_EQ(shared->page().records[3].outcome.result, SnapshotResult::kSkippedPaused);
+  shared->OnStep({.step = 3, .learning_rate = 1e-2});
+  const MonitorStatus status = worker.monitor->status();
+  EXPECT_EQ(status.steps_total, 3);
+  EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kSkippedPaused)], 2);
+  EXPECT_EQ(status.snapshots[static_cast<size_t>(SnapshotResult::kTaken)], 1);
+}
+
+// Steps before the worker is ready, which has the past of the run, come after that past.
+TEST(ProcessMonitor, ALateWorkerBringsThePastOfTheRun) {
+  testing::TempDir directory;
+  MonitorOptions options = OptionsFor(20);
+  options.run_dir = directory.path();
+  const auto run = [&](int64_t from, int64_t to, bool late) {
+    TinyTrainer trainer;
+    auto shared = MakeTrainer(trainer, options);
+    std::unique_ptr<TestWorker> worker;
+    for (int64_t step = from; step <= to; ++step) {
+      if (worker == nullptr && (!late || step == from + 2)) {
+        worker = std::make_unique<TestWorker>(*shared, trainer.MakeSubject(), options);
+        worker->Run();
+      }
+      trainer.Step();
+      shared->OnStep({.step = step, .learning_rate = RateAt(step)});
+    }
+    EXPECT_TRUE(worker->Finish(*shared, std::chrono::seconds(60)).ok());
+    return worker->recording->Reports().back()->report;
+  };
+  EXPECT_EQ(run(1, 40, false).decay_onset_step, 31);
+  const Report resumed = run(41, 45, true);
+  EXPECT_EQ(resumed.lr_phase, LrPhase::kDecay);
+  EXPECT_EQ(resumed.decay_onset_step, 31);
 }
 
 // The digest of the first snapshot.
@@ -286,9 +291,9 @@ TEST_F(InterruptedRun, AnotherWorkerMeasuresWhatTheFirstHadNotBegun) {
   StepTo(10);
   gate_->AwaitCaller();  // measures step 10 and has freed the slot
   StepTo(20);
-  EXPECT_TRUE(Eventually([&] { return shared_->page().slot.slot == SlotState::kFilled; }));
+  EXPECT_TRUE(Eventually([&] { return shared_->page().slot.filled(); }));
   End(*first);
-  ASSERT_EQ(shared_->page().slot.slot, SlotState::kFilled);
+  ASSERT_TRUE(shared_->page().slot.filled());
 
   auto second = Works();
   ASSERT_TRUE(second->recording->WaitForReports(1));
@@ -307,7 +312,7 @@ TEST_F(InterruptedRun, AnotherWorkerMeasuresWhatTheFirstWasMeasuring) {
   auto first = StopsAtGate();
   StepTo(13);
   End(*first);
-  ASSERT_EQ(shared_->page().slot.slot, SlotState::kFree);
+  ASSERT_TRUE(shared_->page().slot.free());
   StepTo(15);  // the weights go on
 
   auto second = Works();
@@ -331,7 +336,7 @@ TEST_F(InterruptedRun, ASnapshotThatEndsTwoWorkersIsGivenUp) {
 
   auto third = Works();
   EXPECT_TRUE(Eventually([&] { return shared_->lost() == 1; }));
-  EXPECT_EQ(shared_->page().slot.slot, SlotState::kFree);
+  EXPECT_TRUE(shared_->page().slot.free());
   StepTo(20);
   ASSERT_TRUE(third->recording->WaitForReports(1));
   EXPECT_EQ(third->recording->Reports()[0]->report.step, 20);
@@ -343,7 +348,14 @@ TEST(ProcessMonitor, ChargesTheServerOfTheTrainer) {
   testing::FakeClock clock;  // stands still, so that copies take no time
   MonitorOptions options = OptionsFor(1);
   options.clock = &clock;
-  options.training_threads = 1 << 10;  // leaves no core
+  // On one core, which the trainer uses.
+  cpu_set_t before;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  const absl::Cleanup restore = [&] { sched_setaffinity(0, sizeof(before), &before); };
   auto shared = MakeTrainer(trainer, options);
   TestWorker worker(*shared, trainer.MakeSubject(), options);
   // This process stands for the server.
@@ -351,8 +363,8 @@ TEST(ProcessMonitor, ChargesTheServerOfTheTrainer) {
   worker.Run();
   ASSERT_TRUE(
       Eventually([&] { return worker.monitor->status().server.state == ServerState::kServing; }));
-  // Linux counts a process's time in ticks of 10 ms.
-  for (const clock_t until = std::clock() + CLOCKS_PER_SEC / 20; std::clock() < until;) continue;
+  // Longer than the first window in which the monitor looks for a spare core.
+  for (const clock_t until = std::clock() + CLOCKS_PER_SEC / 5; std::clock() < until;) continue;
   shared->OnStep({.step = 1, .learning_rate = 1e-2});
   ASSERT_TRUE(worker.recording->WaitForReports(1));
   clock.Wait(std::chrono::seconds(1));
@@ -373,7 +385,7 @@ TEST(ProcessMonitor, AForkedChildTouchesNothing) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(shared->page().written, 0u);
+  EXPECT_FALSE(shared->page().board.step());
 }
 
 TEST(ProcessMonitor, RefusesMemoryThatIsNotATrainers) {
@@ -417,9 +429,9 @@ TEST(ProcessMonitor, AWorkerEndsIfItsLossesDoNotReturn) {
                                   .layout = shared->layout(),
                                   .longest_silence = std::chrono::milliseconds(50)});
   ASSERT_TRUE(opened.ok());
-  auto monitor = Monitor::Create(
-      (*opened)->Subjected(trainer.MakeSubject(testing::Fault::kNone, [gate] { (*gate)(); })),
-      options);
+  auto monitor = internal::LinkedMonitor::Create(
+      trainer.MakeSubject(testing::Fault::kNone, [gate] { (*gate)(); }), options, {},
+      opened->get());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   gate->Set(false);
   shared->OnStep({.step = 1, .learning_rate = 1e-2});

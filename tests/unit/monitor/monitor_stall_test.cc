@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "ATen/ops/ones.h"
-#include "monitor/run_core.h"
 #include "monitor/trainer_side.h"
 #include "ptqwatch/function_subject.h"
 #include "support/fake_clock.h"
@@ -41,27 +40,32 @@ struct TrainerSideTest : ::testing::Test {
     MonitorOptions options{
         .schedule = {.every = 1}, .max_overhead = 0.02, .duty_cycle = duty_cycle};
     options.clock = &clock;
-    core = std::make_unique<RunCore>(options, std::make_unique<LargeModel>(clock, copy));
-    core->staging = std::make_unique<Staging>(*MakeTensorTable(core->subject->LiveTensors()),
-                                              *DeviceStream::Create(at::Device(at::kCPU)));
-    core->phases.emplace(LrPhase::kUnknown);
-    trainer = std::make_unique<TrainerSide>(core.get(), LrTracker(), [] {});
+    model = std::make_unique<LargeModel>(clock, copy);
+    const TensorTable table = *MakeTensorTable(model->LiveTensors());
+    slot.emplace(&page.slot, MakeSlotTensors(table));
+    filler.emplace(table, &*slot, *DeviceStream::Create(at::Device(at::kCPU)));
+    trainer.emplace(&page, model.get(), &*filler, TrainerOptions(options), [] {});
   }
   // Steps of a second each, whose snapshots are loaded at once.
   void Train(int64_t steps) {
     for (int64_t i = 0; i < steps; ++i) {
       clock.Advance(seconds(1));
       trainer->OnStep({.step = ++step, .learning_rate = 1});
-      if (core->staging->BeginLoading() != nullptr) core->staging->Release();
+      if (page.slot.BeginLoading()) page.slot.Release();
     }
   }
   int64_t Count(SnapshotResult result) {
-    return core->board.Read(0, 0).snapshots[static_cast<size_t>(result)];
+    MonitorStatus status;
+    page.board.AddTo(status, 0, 0);
+    return status.snapshots[static_cast<size_t>(result)];
   }
 
   testing::FakeClock clock;
-  std::unique_ptr<RunCore> core;
-  std::unique_ptr<TrainerSide> trainer;
+  Page page{/*every=*/1, /*stretch=*/0};
+  std::unique_ptr<LargeModel> model;
+  std::optional<Slot> slot;
+  std::optional<SlotFiller> filler;
+  std::optional<TrainerSide> trainer;
   int64_t step = 0;
 };
 
@@ -70,7 +74,7 @@ TEST_F(TrainerSideTest, CopiesOfALargeModelKeepToTheirShareOfTheTime) {
   Train(30);  // one in ten seconds
   EXPECT_EQ(Count(SnapshotResult::kTaken), 3);
   EXPECT_EQ(Count(SnapshotResult::kSkippedResting), 27);
-  core->switches.requests = 1;
+  page.switches.requests = 1;
   Train(1);
   EXPECT_EQ(Count(SnapshotResult::kTaken), 4) << "asked for";
 }

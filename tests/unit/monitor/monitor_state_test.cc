@@ -53,7 +53,8 @@ struct MonitorStateTest : ::testing::Test {
   int64_t failures() const { return board->Read(0, 0).state_write_failures_total; }
 
   testing::TempDir directory;
-  std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>();
+  TrainerBoard steps;
+  std::shared_ptr<StatusBoard> board = std::make_shared<StatusBoard>(&steps);
   ProbeState state{.sequence = 3, .vectors = {{"top.0", {at::arange(6, at::kFloat)}}}};
   ProbeState on_device{.sequence = 4,
                        .vectors = {{"top.0", {at::zeros({1 << 23}, at::device(at::kMeta))}}}};

@@ -12,12 +12,16 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 struct PhaseNoticesTest : ::testing::Test {
+  PhaseNoticesTest() {
+    changes.Note(LrPhase::kStable, 0);
+    notices.Poll(Announce());
+  }
   PhaseNotices::Announce Announce() {
     return [this](int64_t step, std::string message) {
       said.push_back(std::to_string(step) + ": " + message);
     };
   }
-  PhaseChanges changes{LrPhase::kStable};
+  PhaseChanges changes;
   PhaseNotices notices{&changes, LrPhase::kStable};
   std::vector<std::string> said;
 };
@@ -53,7 +57,7 @@ TEST_F(PhaseNoticesTest, AreFewIfTheRateGoesUpAndDown) {
 }
 
 TEST(PhaseChanges, PutOffWhatDoesNotFit) {
-  PhaseChanges changes(LrPhase::kUnknown);
+  PhaseChanges changes;
   for (int64_t step = 0; step < static_cast<int64_t>(PhaseChanges::kSlots); ++step) {
     EXPECT_TRUE(changes.Note(step % 2 == 0 ? LrPhase::kWarmup : LrPhase::kStable, step));
   }

@@ -12,7 +12,6 @@
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
-#include "handover/staging.h"
 #include "monitor/compute_thread.h"
 #include "support/fake_clock.h"
 #include "support/probe_run.h"

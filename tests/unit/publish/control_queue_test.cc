@@ -45,7 +45,8 @@ TEST(ControlQueue, KeepsTheNewestOfAKind) {
 }
 
 TEST(ControlQueue, AnswersWithTheSequenceOfTheNewestReport) {
-  StatusBoard board;
+  TrainerBoard steps;
+  StatusBoard board{&steps};
   ControlQueue queue(nullptr, &board);
   EXPECT_EQ(queue.Do(TakeSnapshot{}).value(), 0);
   board.OnReport(12);
@@ -86,22 +87,23 @@ TEST(ControlQueue, RefusesCommandsOnceClosed) {
 }
 
 TEST(ControlQueue, RefusesASnapshotThatWouldMeasureNothing) {
-  std::atomic<bool> nothing_to_do{true};
-  ControlQueue queue(nullptr, nullptr, &nothing_to_do);
+  Page page(/*every=*/1, /*stretch=*/0);
+  page.switches.idle = true;
+  ControlQueue queue(nullptr, nullptr, &page);
   EXPECT_EQ(queue.Do(TakeSnapshot{}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Carried(queue).switches.requests, 0);
-  nothing_to_do = false;
+  page.switches.idle = false;
   EXPECT_TRUE(queue.Do(TakeSnapshot{}).ok());
 }
 
 TEST(ControlQueue, NumbersSlicesAndKnowsTheSnapshotsBeforeThem) {
-  StatusBoard board;
   JobTrackers jobs;
   jobs.slice.Open([](const MakeSlice& request) -> absl::StatusOr<SliceStatus> {
     return SliceStatus{.state = SliceState::kWaitingForFirst, .request = request};
   });
-  ControlQueue queue(&jobs, &board);
-  board.OnSnapshot(SnapshotResult::kTaken, 0);
+  Page page(/*every=*/1, /*stretch=*/0);
+  ControlQueue queue(&jobs, nullptr, &page);
+  ASSERT_TRUE(page.slot.Claim());
   EXPECT_EQ(queue.Do(Gptq3()).value(), 1);
   EXPECT_EQ(jobs.slice.status().state, SliceState::kWaitingForFirst);
   EXPECT_EQ(queue.Do(Gptq3()).status().code(), absl::StatusCode::kFailedPrecondition);

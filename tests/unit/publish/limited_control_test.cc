@@ -23,9 +23,10 @@ class LimitedControlTest : public ::testing::Test {
   }
 
   testing::FakeClock clock_;
-  StatusBoard board_;
+  Page page_{/*every=*/1, /*stretch=*/0};
+  StatusBoard board_{&page_.board};
   JobTrackers jobs_;
-  ControlQueue queue_{&jobs_, &board_};
+  ControlQueue queue_{&jobs_, &board_, &page_};
   LimitedControl control_{&queue_, &clock_};
 };
 

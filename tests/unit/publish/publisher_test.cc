@@ -29,7 +29,8 @@ class BadExporter final : public Exporter {
 struct PublisherTest : ::testing::Test {
   PublisherTest() { SetLogSink(Severity::kError, nullptr); }
   std::shared_ptr<testing::Recording> recording = std::make_shared<testing::Recording>();
-  StatusBoard board;
+  TrainerBoard steps;
+  StatusBoard board{&steps};
   testing::FakeClock clock;
 };
 

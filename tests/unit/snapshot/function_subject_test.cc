@@ -19,10 +19,10 @@
 #include "ATen/ops/rand.h"
 #include "ATen/ops/randint.h"
 #include "ATen/ops/tanh.h"
-#include "handover/staging.h"
 #include "monitor/compute_thread.h"
 #include "ptqwatch/monitor.h"
 #include "snapshot/replica.h"
+#include "staging/slot_filler.h"
 #include "support/probe_run.h"
 #include "support/recording_exporter.h"
 
@@ -150,17 +150,19 @@ TEST(FunctionSubject, SnapshotsSeeWhatTheTrainerWroteAndTheReplicaOnlyWhatIsLoad
   const auto subject = MakeFunctionSubject(Options(model));
   const auto replica = MakeReplica(*subject);
   const internal::TensorTable table = *internal::MakeTensorTable(subject->LiveTensors());
-  internal::Staging staging(table, *internal::DeviceStream::Create(at::Device(at::kCPU)));
+  internal::SlotPage page;
+  internal::Slot slot(&page, internal::MakeSlotTensors(table));
+  internal::SlotFiller filler(table, &slot, *internal::DeviceStream::Create(at::Device(at::kCPU)));
   const Batch& batch = subject->probe()[0];
   const at::Tensor before = replica->Losses(batch)->values.clone();
 
   model.Update();
   const std::vector<float> updated = model.hidden;
-  ASSERT_EQ(staging.TryFill(*subject, {}, *Clock::Real()).result, SnapshotResult::kTaken);
+  ASSERT_EQ(filler.TryFill(*subject, {}, *Clock::Real()).result, SnapshotResult::kTaken);
   model.Update();
   EXPECT_TRUE(at::equal(replica->Losses(batch)->values, before));
 
-  const internal::Snapshot* snapshot = staging.BeginLoading();
+  const internal::Snapshot* snapshot = slot.BeginLoading();
   ASSERT_NE(snapshot, nullptr);
   replica->Load(snapshot->tensors);
   // Written transposed, so element (i, j) is at j * width + i.

@@ -10,8 +10,8 @@
 #include "ATen/ops/full.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/zeros.h"
-#include "handover/staging.h"
 #include "ptqwatch/function_subject.h"
+#include "staging/slot_filler.h"
 #include "support/fake_clock.h"
 
 namespace ptqwatch::internal {
@@ -38,11 +38,11 @@ struct OptimizerStagingTest : ::testing::Test {
     table = *MakeTensorTable(live);
   }
   absl::StatusOr<OptimizerStaging> Create() {
-    return OptimizerStaging::Create(*subject, table, {0, 1});
+    return OptimizerStaging::Create(read, table, {0, 1});
   }
   OptimizerState Fill(OptimizerStaging& staging) {
     OptimizerState state;
-    staging.Fill(*subject, stream, state);
+    staging.Fill(stream, state);
     EXPECT_TRUE(state.problem.empty() || !state.view.has_value());
     return state;
   }
@@ -53,6 +53,7 @@ struct OptimizerStagingTest : ::testing::Test {
   bool passes = true;
   bool throws = false;
   std::unique_ptr<Subject> subject;
+  const OptimizerStaging::Read read = [this] { return subject->Optimizer(); };
   TensorTable table;
   CpuStream stream;
 };
@@ -60,7 +61,7 @@ struct OptimizerStagingTest : ::testing::Test {
 TEST_F(OptimizerStagingTest, CopiesNothingIfTheBudgetForbidsItAndSaysWhy) {
   constexpr int64_t kBoth = 2 * 4 * (4 * 5 + 2 * 3);  // staged and while measuring
   auto bytes = std::make_shared<ByteBudget>(kBoth - 1);
-  auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, bytes, bytes);
+  auto left_out = OptimizerStaging::Create(read, table, {0, 1}, bytes, bytes);
   ASSERT_TRUE(left_out.ok()) << left_out.status();
   EXPECT_EQ(left_out->bytes(), 0);
   EXPECT_EQ(bytes->used(), 0);
@@ -69,7 +70,7 @@ TEST_F(OptimizerStagingTest, CopiesNothingIfTheBudgetForbidsItAndSaysWhy) {
   EXPECT_FALSE(state.view);
   EXPECT_THAT(state.problem, HasSubstr("budget"));
   bytes->SetLimit(kBoth);
-  auto fits = OptimizerStaging::Create(*subject, table, {0, 1}, bytes, bytes);
+  auto fits = OptimizerStaging::Create(read, table, {0, 1}, bytes, bytes);
   ASSERT_TRUE(fits.ok()) << fits.status();
   EXPECT_EQ(bytes->used(), kBoth);
   EXPECT_TRUE(Fill(*fits).view);
@@ -79,11 +80,11 @@ TEST_F(OptimizerStagingTest, HoldsEachCopyAgainstItsOwnDevice) {
   constexpr int64_t kOne = 4 * (4 * 5 + 2 * 3);
   auto staged = std::make_shared<ByteBudget>(kOne);
   auto measured = std::make_shared<ByteBudget>(kOne - 1);
-  const auto left_out = OptimizerStaging::Create(*subject, table, {0, 1}, staged, measured);
+  const auto left_out = OptimizerStaging::Create(read, table, {0, 1}, staged, measured);
   ASSERT_TRUE(left_out.ok()) << left_out.status();
   EXPECT_THAT(left_out->description(), HasSubstr("adamw, left out"));
   measured->SetLimit(kOne);
-  const auto fits = OptimizerStaging::Create(*subject, table, {0, 1}, staged, measured);
+  const auto fits = OptimizerStaging::Create(read, table, {0, 1}, staged, measured);
   ASSERT_TRUE(fits.ok()) << fits.status();
   EXPECT_EQ(staged->used(), kOne);
   EXPECT_EQ(measured->used(), kOne);
@@ -108,7 +109,7 @@ TEST_F(OptimizerStagingTest, KeepsTheMomentsOfTheStepWhileTrainingGoesOn) {
 
 TEST_F(OptimizerStagingTest, KeepsOnlyWhatIsAskedForUnderItsCanonicalName) {
   view.parameters[0].name = "tied";
-  auto staging = OptimizerStaging::Create(*subject, table, {0});
+  auto staging = OptimizerStaging::Create(read, table, {0});
   ASSERT_TRUE(staging.ok()) << staging.status();
   EXPECT_EQ(staging->bytes(), 4 * 20);
   const OptimizerState state = Fill(*staging);
@@ -218,19 +219,22 @@ TEST_F(OptimizerStagingTest, SaysThatAnOptimizerCameTooLate) {
 TEST_F(OptimizerStagingTest, IsNeverTheEndOfASnapshot) {
   auto optimizer = Create();
   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
-  Staging staging(table, *DeviceStream::Create(at::Device(at::kCPU)), *std::move(optimizer));
+  SlotPage page;
+  Slot slot(&page, MakeSlotTensors(table));
+  SlotFiller filler(table, &slot, *DeviceStream::Create(at::Device(at::kCPU)),
+                    *std::move(optimizer));
   testing::FakeClock clock;
   throws = true;
-  ASSERT_EQ(staging.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);
-  const Snapshot* snapshot = staging.BeginLoading();
+  ASSERT_EQ(filler.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);
+  const Snapshot* snapshot = slot.BeginLoading();
   ASSERT_NE(snapshot, nullptr);
   EXPECT_FALSE(snapshot->optimizer.view);
   EXPECT_THAT(snapshot->optimizer.problem, HasSubstr("no optimizer today"));
   EXPECT_TRUE(at::equal(snapshot->tensors[1], at::ones({2, 3})));
-  staging.Release();
+  page.Release();
   throws = false;
-  ASSERT_EQ(staging.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);
-  EXPECT_TRUE(staging.BeginLoading()->optimizer.view);
+  ASSERT_EQ(filler.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);
+  EXPECT_TRUE(slot.BeginLoading()->optimizer.view);
   // Nothing of the optimizer's own memory is kept.
   EXPECT_EQ(view.parameters[0].second_moment.use_count(), 1u);
 }

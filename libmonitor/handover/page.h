@@ -1,0 +1,55 @@
+#ifndef PTQWATCH_HANDOVER_PAGE_H_
+#define PTQWATCH_HANDOVER_PAGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "handover/lr_tracker.h"
+#include "handover/shared_server.h"
+#include "handover/slot_page.h"
+#include "handover/trainer_board.h"
+#include "handover/trainer_switches.h"
+#include "ptqwatch/status.h"
+
+namespace ptqwatch::internal {
+
+/// Everything that the two halves of a monitor share, apart from the tensors: the trainer's half,
+/// which runs inside OnStep, and the measuring half. It lies on the heap if a thread of the trainer
+/// measures, and in shared memory if another process does. There are only plain data and atomics,
+/// each with one half that writes it, so neither half ever waits for the other, and a process that
+/// dies leaves nothing behind that the other would wait for.
+struct Page {
+  static constexpr uint64_t kVersion = 0x70747177'00000003;
+
+  Page(int64_t every, int stretch) : switches(every, stretch) {}
+
+  const uint64_t version = kVersion;
+  TrainerSwitches switches;  ///< the measuring half's
+  TrainerBoard board;        ///< the trainer's half's
+  SlotPage slot;
+
+  /// The learning rate's state that an earlier attempt left. The measuring half writes it once,
+  /// before `past_known`.
+  LrTracker past;
+  std::atomic<bool> past_known{false};
+
+  /// Snapshots of the last step. If the halves are two processes, the measuring half asks for them
+  /// while the trainer is inside finish().
+  struct LastStep {
+    std::atomic<int64_t> asked{0};
+    std::atomic<int64_t> answered{0};  ///< stored after the result
+    std::atomic<SnapshotResult> result{SnapshotResult::kFailed};
+  } last_step;
+
+  /// Alarms that the measuring process has sent to the trainer.
+  std::atomic<int64_t> alarms{0};
+  SharedServer server;  ///< written by the trainer's process, which keeps the server
+};
+static_assert(std::is_trivially_destructible_v<Page>);
+static_assert(std::is_trivially_copyable_v<LrTracker>);
+static_assert(std::atomic<double>::is_always_lock_free);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_HANDOVER_PAGE_H_

@@ -1,0 +1,123 @@
+#include "staging/worker_link.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How often the server's news and the measurement's signs of life are looked for.
+constexpr milliseconds kLook{100};
+// How long the trainer may take to copy the weights, or to get to waiting in finish().
+constexpr std::chrono::seconds kLongestCopy{60};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerLink>> WorkerLink::Open(const Options& options) {
+  PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(options.memory, options.bytes));
+  return std::unique_ptr<WorkerLink>(new WorkerLink(options, std::move(memory)));
+}
+
+WorkerLink::WorkerLink(const Options& options, SharedMemory memory)
+    : options_(options),
+      memory_(std::make_shared<SharedMemory>(std::move(memory))),
+      page_(memory_->page()),
+      optimizer_(SharedOptimizer::In(*memory_, options.optimizer)),
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+WorkerLink::~WorkerLink() {
+  for (const int file : {options_.wake, options_.trainer, stop_}) {
+    if (file >= 0) close(file);
+  }
+}
+
+void WorkerLink::Connect(Measurer measurer) {
+  if (!options_.replaces.empty()) {
+    measurer.announce(Event::Kind::kWorkerFailed, Severity::kError, options_.replaces);
+  }
+  measurer.wake();  // a snapshot of an earlier worker may wait
+  page_.switches.idle = false;
+  MutexLock lock(mutex_);
+  measurer_ = std::make_shared<const Measurer>(std::move(measurer));
+}
+
+void WorkerLink::PassOnServer(const Measurer& measurer) {
+  const std::optional<SharedServer::News> news = page_.server.Read(server_seen_);
+  if (!news) return;
+  measurer.set_server(news->status, news->process);
+  if (news->message.empty()) return;
+  measurer.announce(Event::Kind::kServerFailed, news->failed ? Severity::kError : Severity::kInfo,
+                    news->message);
+}
+
+bool WorkerLink::TrainerEnded() const {
+  pollfd trainer = {.fd = options_.trainer, .events = POLLIN, .revents = 0};
+  if (options_.trainer >= 0) return poll(&trainer, 1, 0) > 0;
+  return kill(options_.process, 0) != 0 && errno == ESRCH;
+}
+
+bool WorkerLink::Wait(milliseconds longest) const {
+  pollfd waits[] = {{.fd = options_.wake, .events = POLLIN, .revents = 0},
+                    {.fd = options_.trainer, .events = POLLIN, .revents = 0},
+                    {.fd = stop_, .events = POLLIN, .revents = 0}};
+  if (poll(waits, 3, static_cast<int>(longest.count())) <= 0) return false;
+  uint64_t count = 0;
+  return (waits[0].revents & POLLIN) != 0 && read(options_.wake, &count, sizeof(count)) > 0;
+}
+
+WorkerLink::End WorkerLink::Run() {
+  bool woken = false;
+  while (!stopped_.load(std::memory_order_relaxed)) {
+    woken = Wait(kLook) || woken;
+    if (TrainerEnded()) return End::kTrainerGone;
+    std::shared_ptr<const Measurer> measurer;
+    {
+      MutexLock lock(mutex_);
+      measurer = measurer_;
+    }
+    if (measurer == nullptr) continue;
+    if (std::exchange(woken, false)) measurer->wake();
+    PassOnServer(*measurer);
+    if (options_.longest_silence.count() > 0 &&
+        measurer->silence() > InSeconds(options_.longest_silence)) {
+      return End::kSilent;
+    }
+  }
+  return End::kStopped;
+}
+
+void WorkerLink::Stop() {
+  stopped_ = true;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
+}
+
+FillOutcome WorkerLink::TakeLast() {
+  const int64_t number = page_.last_step.asked.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const auto until = steady_clock::now() + kLongestCopy;
+  while (page_.last_step.answered.load(std::memory_order_acquire) != number) {
+    if (steady_clock::now() >= until || stopped_ || TrainerEnded()) {
+      return FillOutcome::NotTaken(SnapshotResult::kFailed, 0,
+                                   "the trainer did not copy its weights");
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  FillOutcome outcome;
+  outcome.result = page_.last_step.result.load(std::memory_order_relaxed);
+  return outcome;
+}
+
+}  // namespace ptqwatch::internal
