@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/cpu_reading.h"
+#include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -223,6 +224,29 @@ absl::StatusOr<std::unique_ptr<ServerKeeper>> ServerKeeper::Start(const ServeOpt
                               shared->changed.SignalAll();
                             }));
   return keeper;
+}
+
+absl::Status ServerKeeper::Serve(const ServeOptions& options,
+                                 const absl::StatusOr<ServedDirectory>& directory,
+                                 Listener listener, milliseconds wait,
+                                 std::unique_ptr<ServerKeeper>& keeper) {
+  const absl::Status started = Guard([&]() -> absl::Status {
+    PTQWATCH_RETURN_IF_ERROR(directory.status());
+    PTQWATCH_RETURN_IF_ERROR(Validate(options));
+    PTQWATCH_ASSIGN_OR_RETURN(keeper, Start(options, *directory, listener, {}));
+    return absl::OkStatus();
+  });
+  if (started.ok()) {
+    const ServerStatus served = keeper->WaitForHello(wait);
+    if (served.state != ServerState::kFailed) return absl::OkStatus();
+    return absl::UnavailableError(served.reason);
+  }
+  listener.on_status({.state = ServerState::kFailed, .reason = std::string(Message(started))}, 0);
+  std::string message = StrCat("no server beside this run: ", started);
+  if (directory.ok()) message += StrCat("; to serve it: ptqwatch serve ", directory->served());
+  Log(Severity::kError, message);
+  listener.on_change(started, message);
+  return started;
 }
 
 ServerStatus ServerKeeper::WaitForHello(milliseconds timeout) const {

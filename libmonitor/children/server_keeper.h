@@ -49,6 +49,12 @@ class ServerKeeper {
                                                              const ServedDirectory& directory,
                                                              Listener listener,
                                                              const Timing& timing);
+  /// Start, with the usual timing, and waits until the server serves or has failed, for at most
+  /// `wait`. `keeper` is set before the wait; it goes on trying if the server has failed. If it
+  /// cannot be started, or there is no directory, the log and the listener have the reason, too.
+  static absl::Status Serve(const ServeOptions& options,
+                            const absl::StatusOr<ServedDirectory>& directory, Listener listener,
+                            std::chrono::milliseconds wait, std::unique_ptr<ServerKeeper>& keeper);
   /// Calls Stop(1 s). Destroy it after the monitor, which writes to the directory.
   ~ServerKeeper();
   ServerKeeper(const ServerKeeper&) = delete;

@@ -50,7 +50,7 @@ struct WorkerKeeper::Shared {
 
   void Run();
   // Runs one process until it has ended and been waited for. Returns how it ended.
-  std::string RunOnce(const std::string& argument, bool& again);
+  std::string RunOnce(const std::string& reason, bool& again);
   std::string WaitForEnd(pid_t process, bool& again);
   // Waits until `file` (-1: none) is readable, Stop has something new to say, or `until`.
   void Wait(int file, steady_clock::time_point until) const;
@@ -113,13 +113,13 @@ std::string WorkerKeeper::Shared::WaitForEnd(pid_t process, bool& again) {
   }
 }
 
-std::string WorkerKeeper::Shared::RunOnce(const std::string& argument, bool& again) {
+std::string WorkerKeeper::Shared::RunOnce(const std::string& reason, bool& again) {
   SpawnOptions options = {.program = command.program,
                           .arguments = command.arguments,
                           .environment = command.environment,
                           .files = command.files,
                           .new_session = true};
-  if (!argument.empty()) options.arguments.push_back(argument);
+  if (!reason.empty()) options.environment.push_back(StrCat("PTQWATCH_REPLACES=", reason));
   pid_t process = 0;
   if (const int error = Spawn(options, &process); error != 0) {
     return StrCat("'", command.program, "' could not be started: ", strerror(error));
@@ -134,11 +134,11 @@ std::string WorkerKeeper::Shared::RunOnce(const std::string& argument, bool& aga
 
 void WorkerKeeper::Shared::Run() {
   milliseconds pause = timing.first_pause;
-  std::string argument;
+  std::string reason;
   while (true) {
     const auto begun = steady_clock::now();
     bool again = true;
-    const std::string end = RunOnce(argument, again);
+    const std::string end = RunOnce(reason, again);
     ended();
     {
       MutexLock lock(mutex);
@@ -149,9 +149,9 @@ void WorkerKeeper::Shared::Run() {
       if (state.over) return;
     }
     if (steady_clock::now() - begun >= timing.long_life) pause = timing.first_pause;
-    argument = StrFormat("the process that measures ended (%s); another one starts %.3g s later",
-                         end, InSeconds(pause));
-    Log(Severity::kError, argument);
+    reason = StrFormat("the process that measures ended (%s); another one starts %.3g s later", end,
+                       InSeconds(pause));
+    Log(Severity::kError, reason);
     const auto next = steady_clock::now() + pause;
     pause = std::min(2 * pause, timing.longest_pause);
     while (!stopping() && steady_clock::now() < next) Wait(-1, next);

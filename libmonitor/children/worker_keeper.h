@@ -46,7 +46,8 @@ class WorkerKeeper {
     bool over = false;  ///< no other one follows
   };
 
-  /// Every process but the first has one more argument: a sentence about the end of the one before.
+  /// Every process but the first has PTQWATCH_REPLACES in its environment: a sentence about the end
+  /// of the one before.
   /// `ended` is called after every end, on the keeper's thread, and must not wait.
   static absl::StatusOr<std::unique_ptr<WorkerKeeper>> Start(Command command,
                                                              std::function<void()> ended,

@@ -1,12 +1,16 @@
 #ifndef PTQWATCH_HANDOVER_PAGE_H_
 #define PTQWATCH_HANDOVER_PAGE_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <type_traits>
 
+#include "absl/status/status.h"
 #include "handover/lr_tracker.h"
 #include "handover/shared_server.h"
+#include "handover/shared_text.h"
 #include "handover/slot_page.h"
 #include "handover/trainer_board.h"
 #include "handover/trainer_switches.h"
@@ -41,6 +45,27 @@ struct Page {
     std::atomic<int64_t> answered{0};  ///< stored after the result
     std::atomic<SnapshotResult> result{SnapshotResult::kFailed};
   } last_step;
+
+  /// Where the manifest of the shared memory lies in it.
+  int64_t manifest_offset = 0;
+  int64_t manifest_bytes = 0;
+
+  /// The trainer's process asks; only the newest request counts.
+  struct Requests {
+    std::atomic<int64_t> finish{0};  ///< number of the request; stored after its timeout
+    std::atomic<int64_t> finish_ms{0};
+    std::atomic<int64_t> cancel{0};    ///< number of the request to finish that is cancelled
+    std::atomic<int64_t> idle{0};      ///< open scopes of Monitor::Idle
+    std::atomic<int64_t> stop_ms{-1};  ///< not negative: stop within this time
+  } requests;
+  /// The measuring process answers.
+  struct Answers {
+    std::atomic<pid_t> ready{0};       ///< the process that measures; stored after `failure`
+    std::atomic<int64_t> finished{0};  ///< number of the request; stored after code and reason
+    std::atomic<absl::StatusCode> code{absl::StatusCode::kOk};
+    SharedText failure{};  ///< why nothing is measured; empty: it is
+    SharedText reason{};
+  } answers;
 
   /// Alarms that the measuring process has sent to the trainer.
   std::atomic<int64_t> alarms{0};

@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -11,8 +10,8 @@
 #include <cstring>
 #include <optional>
 #include <string>
-#include <string_view>
 
+#include "handover/shared_text.h"
 #include "ptqwatch/status.h"
 
 namespace ptqwatch::internal {
@@ -67,23 +66,18 @@ class SharedServer {
   }
 
  private:
-  using Text = std::array<char, 512>;
   struct Body {
     ServerState state = ServerState::kNone;
     pid_t process = 0;
     int64_t restarts = 0;
     bool failed = false;
-    Text metrics{};
-    Text grpc{};
-    Text reason{};
-    Text message{};
+    SharedText metrics{};
+    SharedText grpc{};
+    SharedText reason{};
+    SharedText message{};
   };
   static constexpr size_t kWords = (sizeof(Body) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
   using Words = std::array<uint64_t, kWords>;
-
-  static void Put(std::string_view text, Text& to) noexcept {
-    std::copy_n(text.data(), std::min(text.size(), to.size() - 1), to.data());
-  }
 
   std::atomic<uint64_t> version_{0};
   std::array<std::atomic<uint64_t>, kWords> words_{};

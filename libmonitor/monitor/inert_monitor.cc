@@ -57,6 +57,20 @@ void InertMonitor::OnStep(const StepInfo& info) noexcept {
   steps_.OnStep(info, LrPhase::kUnknown, InSeconds(clock_->Monotonic()));
 }
 
+absl::Status InertMonitor::Stop(std::chrono::milliseconds deadline) {
+  publisher_.Stop(deadline);
+  return absl::OkStatus();
+}
+
+std::string InertMonitor::Describe() const {
+  return StrCat("nothing is measured: ", Message(why_), "\n");
+}
+
+void InertMonitor::AnnounceServer(bool failed, const std::string& message) {
+  publisher_.PublishEvent({Event::Kind::kServerFailed, failed ? Severity::kError : Severity::kInfo,
+                           publisher_.status().step.value_or(0), clock_->UnixSeconds(), message});
+}
+
 Control& NoControl() {
   static ControlQueue* const refusing = [] {
     auto* queue = new ControlQueue;

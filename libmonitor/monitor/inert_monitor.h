@@ -1,12 +1,15 @@
 #ifndef PTQWATCH_MONITOR_INERT_MONITOR_H_
 #define PTQWATCH_MONITOR_INERT_MONITOR_H_
 
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/process_end.h"
+#include "monitor/monitor_part.h"
 #include "ptqwatch/exporter.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/step_info.h"
@@ -15,17 +18,27 @@
 
 namespace ptqwatch::internal {
 
+/// The Control of a monitor that does not measure: refuses every command.
+Control& NoControl();
+
 /// Stand-in for a monitor that could not be created. It counts steps and reports why nothing is
 /// measured: to the log, to the exporters that can be started, and to the journal if it can be
 /// written.
-class InertMonitor {
+class InertMonitor final : public MonitorPart {
  public:
   InertMonitor(const MonitorOptions& options, absl::Status why,
                std::vector<std::unique_ptr<Exporter>> exporters);
 
-  const absl::Status& why() const { return why_; }
-  Publisher& publisher() { return publisher_; }
-  void OnStep(const StepInfo& info) noexcept;
+  void OnStep(const StepInfo& info) noexcept override;
+  absl::Status Finish(std::chrono::milliseconds, const CancelToken&) override { return why_; }
+  absl::Status Stop(std::chrono::milliseconds deadline) override;
+  absl::Status creation_status() const override { return why_; }
+  std::string Describe() const override;
+  MonitorStatus status() const override { return publisher_.status(); }
+  std::shared_ptr<const AnalyzedReport> latest() const override { return nullptr; }
+  Control& control() override { return NoControl(); }
+  void SetServer(const ServerStatus& server, pid_t) override { publisher_.SetServer(server); }
+  void AnnounceServer(bool failed, const std::string& message) override;
 
  private:
   const absl::Status why_;
@@ -35,9 +48,6 @@ class InertMonitor {
   Publisher publisher_;
   std::optional<AtProcessEnd> at_end_;  // last: may be stopping the publisher
 };
-
-/// The Control of a monitor that does not measure: refuses every command.
-Control& NoControl();
 
 }  // namespace ptqwatch::internal
 

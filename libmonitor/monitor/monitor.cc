@@ -17,7 +17,9 @@
 #include "children/server_keeper.h"
 #include "children/server_program.h"
 #include "monitor/inert_monitor.h"
+#include "monitor/monitor_part.h"
 #include "monitor/rank_place.h"
+#include "monitor/remote_monitor.h"
 #include "monitor/running_monitor.h"
 
 namespace ptqwatch {
@@ -45,20 +47,11 @@ std::string AbsolutePath(const std::string& path) {
 struct Monitor::State {
   const internal::ProcessMark process = {};
   std::unique_ptr<internal::ServerKeeper> server = nullptr;  // stopped first, destroyed last
-  std::unique_ptr<internal::RunningMonitor> running = nullptr;
-  std::unique_ptr<internal::InertMonitor> inert = nullptr;
+  std::unique_ptr<internal::MonitorPart> part = nullptr;     // null: disabled
   std::string temporary_dir = {};                            // for a run without a run_dir
   absl::Status no_directory = absl::OkStatus();              // why there is no directory to serve
   std::optional<internal::AtProcessEnd> server_at_end = {};  // last: may be stopping it
 
-  internal::Publisher& publisher() const {
-    return running != nullptr ? running->publisher() : inert->publisher();
-  }
-  void OnServerChange(const absl::Status& failure, const std::string& message) const {
-    publisher().PublishEvent(
-        {Event::Kind::kServerFailed, failure.ok() ? Severity::kInfo : Severity::kError,
-         publisher().status().step.value_or(0), Clock::Real()->UnixSeconds(), message});
-  }
   // Makes a directory for a run that only its server reads. Serve reports an error.
   void MakeTemporaryDir(std::string& run_dir);
   absl::Status Serve(const ServeOptions& options, const std::string& run_dir, bool of_rank);
@@ -79,50 +72,44 @@ void Monitor::State::MakeTemporaryDir(std::string& run_dir) {
 
 absl::Status Monitor::State::Serve(const ServeOptions& options, const std::string& run_dir,
                                    bool of_rank) {
-  const internal::ServedDirectory directory{
+  absl::StatusOr<internal::ServedDirectory> directory = internal::ServedDirectory{
       .run_dir = run_dir, .remove = !temporary_dir.empty(), .of_rank = of_rank};
-  const auto start = [&]() -> absl::Status {
-    PTQWATCH_RETURN_IF_ERROR(no_directory);
-    PTQWATCH_RETURN_IF_ERROR(Validate(options));
-    PTQWATCH_ASSIGN_OR_RETURN(
-        server, internal::ServerKeeper::Start(
-                    options, directory,
-                    {[this](const ServerStatus& status, pid_t) { publisher().SetServer(status); },
-                     [this](const absl::Status& failure, const std::string& message) {
-                       OnServerChange(failure, message);
-                     }},
-                    {}));
-    if (running != nullptr) running->WatchServer(server->CpuSeconds());
-    server_at_end.emplace([this] { server->Stop(kServerTimeAtEnd); });
-    const ServerStatus served = server->WaitForHello(kWaitForServer);
-    if (served.state == ServerState::kFailed) return absl::UnavailableError(served.reason);
-    return absl::OkStatus();
-  };
-  const absl::Status started = start();
-  if (server != nullptr || started.ok()) return started;
-  publisher().SetServer(
-      {.state = ServerState::kFailed, .reason = std::string(internal::Message(started))});
-  std::string message = internal::StrCat("no server beside this run: ", started);
-  if (!run_dir.empty()) {
-    message += internal::StrCat("; to serve it: ptqwatch serve ", directory.served());
-  }
-  internal::Log(Severity::kError, message);
-  OnServerChange(started, message);
-  return started;
+  if (!no_directory.ok()) directory = no_directory;
+  server_at_end.emplace([this] {
+    if (server != nullptr) server->Stop(kServerTimeAtEnd);
+  });
+  return internal::ServerKeeper::Serve(
+      options, directory,
+      {[this](const ServerStatus& status, pid_t serving) { part->SetServer(status, serving); },
+       [this](const absl::Status& failure, const std::string& message) {
+         part->AnnounceServer(!failure.ok(), message);
+       }},
+      kWaitForServer, server);
 }
 
-absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Monitor::Start(
-    std::unique_ptr<Subject> subject, MonitorOptions options,
+absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Monitor::Start(
+    std::unique_ptr<Subject> subject, const MonitorOptions& options, const MonitorOptions& given,
     std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link) {
+  using Part = std::unique_ptr<internal::MonitorPart>;
   if (subject == nullptr) return absl::InvalidArgumentError("the subject is null");
   for (const auto& exporter : exporters) {
     if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
   }
   PTQWATCH_RETURN_IF_ERROR(Validate(options));
-  return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> {
+  return internal::Guard([&]() -> absl::StatusOr<Part> {
+    if (options.process) {
+      if (!exporters.empty()) {
+        return absl::InvalidArgumentError(
+            "exporters are given with MonitorOptions.process: give them to MeasureForTrainer, in "
+            "the process that measures");
+      }
+      PTQWATCH_ASSIGN_OR_RETURN(auto remote,
+                                internal::RemoteMonitor::Start(std::move(subject), options, given));
+      return Part(std::move(remote));
+    }
     auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject), link);
     PTQWATCH_RETURN_IF_ERROR(running->Start(options, exporters));
-    return running;
+    return Part(std::move(running));
   });
 }
 
@@ -140,6 +127,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
+    MonitorOptions given = options;
     const absl::Status placed = internal::EnterRank(options);
     // Without its place, a rank has no directory of its own.
     if (!placed.ok()) options.run_dir.clear();
@@ -158,19 +146,20 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
             "MonitorOptions.run_dir is empty: ranks are served from a directory that they share");
       } else {
         state->MakeTemporaryDir(options.run_dir);
+        given.run_dir = options.run_dir;
       }
     }
-    auto running = placed.ok() ? Start(std::move(subject), options, exporters, link)
-                               : absl::StatusOr<std::unique_ptr<internal::RunningMonitor>>(placed);
-    if (running.ok()) {
-      state->running = *std::move(running);
+    auto part = placed.ok() ? Start(std::move(subject), options, given, exporters, link)
+                            : absl::StatusOr<std::unique_ptr<internal::MonitorPart>>(placed);
+    if (part.ok()) {
+      state->part = *std::move(part);
     } else if (options.on_failure == OnFailure::kError) {
-      return running.status();
+      return part.status();
     } else {
       std::erase(exporters, nullptr);
       if (options.clock == nullptr) options.clock = Clock::Real();
-      state->inert =
-          std::make_unique<internal::InertMonitor>(options, running.status(), std::move(exporters));
+      state->part =
+          std::make_unique<internal::InertMonitor>(options, part.status(), std::move(exporters));
     }
     std::unique_ptr<Monitor> monitor(new Monitor(std::move(state)));  // stops whatever has started
     if (options.serve) {
@@ -192,32 +181,24 @@ Monitor::~Monitor() {
   }
 }
 
-internal::RunningMonitor* Monitor::running() const noexcept {
-  return state_->process.here() ? state_->running.get() : nullptr;
-}
-
-internal::InertMonitor* Monitor::inert() const noexcept {
-  return state_->process.here() ? state_->inert.get() : nullptr;
+internal::MonitorPart* Monitor::part() const noexcept {
+  return state_->process.here() ? state_->part.get() : nullptr;
 }
 
 absl::Status Monitor::creation_status() const {
-  return inert() == nullptr ? absl::OkStatus() : inert()->why();
+  return part() == nullptr ? absl::OkStatus() : part()->creation_status();
 }
 
 void Monitor::OnStep(const StepInfo& info) noexcept {
-  if (auto* monitor = running()) {
-    monitor->OnStep(info);
-  } else if (auto* nothing = inert()) {
-    nothing->OnStep(info);
-  }
+  if (auto* monitor = part()) monitor->OnStep(info);
 }
 
 void Monitor::BeforeUpdate() noexcept {
-  if (auto* monitor = running()) monitor->BeforeUpdate();
+  if (auto* monitor = part()) monitor->BeforeUpdate();
 }
 
 Monitor::IdleScope Monitor::Idle() noexcept {
-  if (auto* monitor = running()) monitor->BeginIdle();
+  if (auto* monitor = part()) monitor->BeginIdle();
   return IdleScope(this);
 }
 
@@ -226,50 +207,40 @@ Monitor::IdleScope::IdleScope(IdleScope&& other) noexcept
 
 Monitor::IdleScope::~IdleScope() {
   if (monitor_ == nullptr) return;
-  if (auto* monitor = monitor_->running()) monitor->EndIdle();
+  if (auto* monitor = monitor_->part()) monitor->EndIdle();
 }
 
 absl::Status Monitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
-  if (auto* monitor = running()) {
+  if (auto* monitor = part()) {
     return internal::Guard([&] { return monitor->Finish(internal::AtMostAYear(timeout), cancel); });
   }
-  return creation_status();
+  return absl::OkStatus();
 }
 
 absl::Status Monitor::Stop(std::chrono::milliseconds deadline) {
   deadline = internal::AtMostAYear(deadline);
   return internal::Guard([&] {
     if (state_->process.here() && state_->server != nullptr) state_->server->Stop(deadline / 10);
-    if (auto* monitor = running()) return monitor->Stop(deadline);
-    if (auto* nothing = inert()) nothing->publisher().Stop(deadline);
-    return absl::OkStatus();
+    return part() == nullptr ? absl::OkStatus() : part()->Stop(deadline);
   });
 }
 
 std::string Monitor::Describe() const {
-  if (auto* monitor = running()) return monitor->description();
-  if (auto* nothing = inert()) {
-    return internal::StrCat("nothing is measured: ", internal::Message(nothing->why()), "\n");
-  }
-  return "disabled by PTQWATCH_DISABLE\n";
+  return part() == nullptr ? "disabled by PTQWATCH_DISABLE\n" : part()->Describe();
 }
 
 MonitorStatus Monitor::status() const {
-  if (auto* monitor = running()) return monitor->publisher().status();
-  if (auto* nothing = inert()) return nothing->publisher().status();
-  return {};
+  return part() == nullptr ? MonitorStatus() : part()->status();
 }
 
 std::shared_ptr<const AnalyzedReport> Monitor::latest() const {
-  auto* monitor = running();
-  return monitor == nullptr ? nullptr : monitor->publisher().latest();
+  return part() == nullptr ? nullptr : part()->latest();
 }
 
 ServerStatus Monitor::served() const { return status().server; }
 
 Control& Monitor::control() {
-  auto* monitor = running();
-  return monitor == nullptr ? internal::NoControl() : monitor->control();
+  return part() == nullptr ? internal::NoControl() : part()->control();
 }
 
 }  // namespace ptqwatch

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <tuple>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -34,43 +35,42 @@ class ToHostStream final : public CpuStream {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
-    std::unique_ptr<Subject> subject, const MonitorOptions& options) {
+    std::unique_ptr<Subject> subject, const MonitorOptions& options, Manifest manifest) {
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<ProcessTrainer>> {
     PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeTensorTable(subject->LiveTensors()));
-    auto [layout, bytes] = LayoutOf(live);
-    OptimizerLayout optimizer;
+    const TrainerOptions followed(options);
+    manifest.schedule = TextOf(options.schedule);
+    int64_t bytes = 0;
+    std::tie(manifest.layout, bytes) = LayoutOf(live);
     if (options.curvature.enabled) {
       PTQWATCH_ASSIGN_OR_RETURN(
-          optimizer, SharedOptimizer::Place([&] { return subject->Optimizer(); }, live, bytes));
+          manifest.optimizer,
+          SharedOptimizer::Place([&] { return subject->Optimizer(); }, live, bytes));
     }
-    const TrainerOptions followed(options);
-    PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory,
-                              SharedMemory::Make(bytes, followed.every(), followed.stretch()));
-    std::unique_ptr<ProcessTrainer> trainer(new ProcessTrainer(
-        std::move(subject), std::move(memory), std::move(layout), std::move(optimizer), bytes));
-    PTQWATCH_RETURN_IF_ERROR(trainer->Prepare(live, followed));
+    PTQWATCH_ASSIGN_OR_RETURN(
+        SharedMemory memory,
+        SharedMemory::Make(bytes, ToJson(manifest), followed.every(), followed.stretch()));
+    std::unique_ptr<ProcessTrainer> trainer(
+        new ProcessTrainer(std::move(subject), std::move(memory)));
+    PTQWATCH_RETURN_IF_ERROR(trainer->Prepare(live, manifest, followed));
     return trainer;
   });
 }
 
-ProcessTrainer::ProcessTrainer(std::unique_ptr<Subject> subject, SharedMemory memory,
-                               std::vector<SharedTensor> layout, OptimizerLayout optimizer,
-                               int64_t bytes)
+ProcessTrainer::ProcessTrainer(std::unique_ptr<Subject> subject, SharedMemory memory)
     : memory_(std::move(memory)),
       page_(memory_.page()),
-      layout_(std::move(layout)),
-      optimizer_layout_(std::move(optimizer)),
-      optimizer_(SharedOptimizer::In(memory_, optimizer_layout_)),
-      bytes_(bytes),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       subject_(std::move(subject)) {
   page_.switches.idle = true;  // until a worker is there
 }
 
-absl::Status ProcessTrainer::Prepare(const TensorTable& live, const TrainerOptions& options) {
+absl::Status ProcessTrainer::Prepare(const TensorTable& live, const Manifest& manifest,
+                                     const TrainerOptions& options) {
   if (wake_ < 0) return absl::ResourceExhaustedError("no descriptor is left");
+  optimizer_ = SharedOptimizer::In(memory_, manifest.optimizer);
   std::vector<at::Tensor> tensors(live.entries.size());
-  std::vector<NamedTensor> shared = memory_.Tensors(layout_);
+  std::vector<NamedTensor> shared = memory_.Tensors(manifest.layout);
   for (size_t i = 0; i < shared.size(); ++i) {
     tensors[static_cast<size_t>(live.index[i])] = std::move(shared[i].tensor);
   }

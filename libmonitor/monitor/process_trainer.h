@@ -14,6 +14,7 @@
 #include "ptqwatch/options.h"
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/subject.h"
+#include "staging/manifest.h"
 #include "staging/shared_memory.h"
 #include "staging/shared_optimizer.h"
 #include "staging/slot.h"
@@ -28,10 +29,12 @@ class ProcessTrainer {
   /// Copies the live tensors of `subject` into new shared memory and, if curvature is measured, the
   /// optimizer's second moments; only Subject::LiveTensors and Subject::Optimizer are called.
   /// Tensors on a GPU are copied to host memory. Of the options, `schedule`, `curvature.enabled`,
-  /// `max_overhead`, `duty_cycle` and `clock` are used. Errors: FailedPrecondition for tensors that
+  /// `max_overhead`, `duty_cycle` and `clock` are used. `manifest` says what else the worker is
+  /// told; its tensors and schedule are added. Errors: FailedPrecondition for tensors that
   /// cannot be watched; those of OptimizerStaging::Create; ResourceExhausted if memory is short.
   static absl::StatusOr<std::unique_ptr<ProcessTrainer>> Create(std::unique_ptr<Subject> subject,
-                                                                const MonitorOptions& options);
+                                                                const MonitorOptions& options,
+                                                                Manifest manifest);
   ~ProcessTrainer();
   ProcessTrainer(const ProcessTrainer&) = delete;
   ProcessTrainer& operator=(const ProcessTrainer&) = delete;
@@ -44,12 +47,13 @@ class ProcessTrainer {
   /// the worker asks for one.
   void ServeFinish() noexcept;
 
+  /// Wakes the worker, for a request. Any thread.
+  void WakeWorker() const noexcept;
+
   /// Call it when the worker has ended: until the next one works, no snapshot is taken. Any thread.
   void WorkerEnded() noexcept;
 
-  const std::vector<SharedTensor>& layout() const { return layout_; }
-  const OptimizerLayout& optimizer() const { return optimizer_layout_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return memory_.bytes(); }
   Page& page() const { return page_; }
   /// The descriptor of the memory.
   int file() const { return memory_.file(); }
@@ -62,19 +66,15 @@ class ProcessTrainer {
   int64_t alarms() const { return process_.here() ? page_.alarms.load() : 0; }
 
  private:
-  ProcessTrainer(std::unique_ptr<Subject> subject, SharedMemory memory,
-                 std::vector<SharedTensor> layout, OptimizerLayout optimizer, int64_t bytes);
-  // Makes the halves' slot and this half, in the shared memory.
-  absl::Status Prepare(const TensorTable& live, const TrainerOptions& options);
-  void WakeWorker() const noexcept;
+  ProcessTrainer(std::unique_ptr<Subject> subject, SharedMemory memory);
+  // Makes the slot and what fills it, in the shared memory.
+  absl::Status Prepare(const TensorTable& live, const Manifest& manifest,
+                       const TrainerOptions& options);
 
   const ProcessMark process_;
   const SharedMemory memory_;
   Page& page_;
-  const std::vector<SharedTensor> layout_;
-  const OptimizerLayout optimizer_layout_;
   std::optional<SharedOptimizer> optimizer_;
-  const int64_t bytes_;
   const int wake_;
   const std::unique_ptr<Subject> subject_;
   std::optional<Slot> slot_;

@@ -30,17 +30,25 @@ void RunningMonitor::ConnectLink() {
       {.wake = [this] { Wake(); },
        .silence = [core =
                        core_] { return core->board.Silence(InSeconds(core->clock->Monotonic())); },
-       .announce =
-           [this](Event::Kind kind, Severity severity, std::string message) {
-             const int64_t step = core_->publisher->status().step.value_or(0);
-             core_->publisher->PublishEvent(
-                 {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
-           },
-       .set_server =
-           [this](const ServerStatus& server, pid_t process) {
-             core_->publisher->SetServer(server);
-             WatchServer([process] { return CpuSecondsOf(process); });
-           }});
+       .announce = [this](Event::Kind kind, Severity severity,
+                          std::string message) { Announce(kind, severity, std::move(message)); },
+       .set_server = [this](const ServerStatus& server,
+                            pid_t process) { SetServer(server, process); }});
+}
+
+void RunningMonitor::SetServer(const ServerStatus& server, pid_t process) {
+  core_->publisher->SetServer(server);
+  core_->budget->WatchServer([process] { return CpuSecondsOf(process); });
+}
+
+void RunningMonitor::Announce(Event::Kind kind, Severity severity, std::string message) {
+  const int64_t step = core_->publisher->status().step.value_or(0);
+  core_->publisher->PublishEvent(
+      {kind, severity, step, core_->clock->UnixSeconds(), std::move(message)});
+}
+
+void RunningMonitor::AnnounceServer(bool failed, const std::string& message) {
+  Announce(Event::Kind::kServerFailed, failed ? Severity::kError : Severity::kInfo, message);
 }
 
 FillOutcome RunningMonitor::TakeLast() noexcept {

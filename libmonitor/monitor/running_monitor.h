@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "base/process_end.h"
 #include "base/worker.h"
+#include "monitor/monitor_part.h"
 #include "monitor/monitor_thread.h"
 #include "monitor/run_core.h"
 #include "monitor/trainer_side.h"
@@ -29,43 +30,45 @@ namespace ptqwatch::internal {
 
 /// A monitor that measures: the measuring half and, unless the trainer is another process, the
 /// trainer's half. Monitor documents the members of the same name.
-class RunningMonitor {
+class RunningMonitor final : public MonitorPart {
  public:
   /// With `link`, the trainer is another process, which calls OnStep of a ProcessTrainer; `link`
   /// must then outlive this, apart from threads that Stop leaves behind.
   RunningMonitor(const MonitorOptions& options, std::unique_ptr<Subject> subject,
                  WorkerLink* link = nullptr);
   /// Requires Stop, or a Start that failed.
-  ~RunningMonitor() { core_->control.Close(); }
+  ~RunningMonitor() override { core_->control.Close(); }
 
   /// Call it once, with the options of the constructor; defined in start_run.cc. Takes the
   /// exporters once all earlier steps succeeded.
   absl::Status Start(const MonitorOptions& options,
                      std::vector<std::unique_ptr<Exporter>>& exporters);
 
-  void OnStep(const StepInfo& info) noexcept {
+  void OnStep(const StepInfo& info) noexcept override {
     if (trainer_ && !stopped()) trainer_->OnStep(info);
   }
-  void BeforeUpdate() noexcept {
+  void BeforeUpdate() noexcept override {
     if (trainer_ && !stopped()) trainer_->BeforeUpdate();
   }
-  /// `cpu_seconds` returns the CPU time of the server beside the run, which is charged to the
-  /// budget.
-  void WatchServer(std::function<double()> cpu_seconds) {
-    core_->budget->WatchServer(std::move(cpu_seconds));
+  void BeginIdle() noexcept override { core_->budget->BeginFullSpeed(); }
+  void EndIdle() noexcept override;
+  absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) override;
+  absl::Status Stop(std::chrono::milliseconds deadline) override;
+  std::string Describe() const override { return description_; }
+  MonitorStatus status() const override { return core_->publisher->status(); }
+  std::shared_ptr<const AnalyzedReport> latest() const override {
+    return core_->publisher->latest();
   }
-  void BeginIdle() noexcept { core_->budget->BeginFullSpeed(); }
-  void EndIdle() noexcept;
-  absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel);
-  absl::Status Stop(std::chrono::milliseconds deadline);
-  const std::string& description() const { return description_; }
-  Publisher& publisher() { return *core_->publisher; }
-  Control& control() { return core_->control; }
+  Control& control() override { return core_->control; }
+  /// The server's CPU time is charged to the budget.
+  void SetServer(const ServerStatus& server, pid_t process) override;
+  void AnnounceServer(bool failed, const std::string& message) override;
 
  private:
   // Makes the slot: with the trainer's half that fills it, or in the memory that the link shares.
   absl::Status MakeSlot(const MonitorOptions& options);
   void ConnectLink();
+  void Announce(Event::Kind kind, Severity severity, std::string message);
   void Wake() noexcept { worker_->Wake(); }
   bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
   FillOutcome TakeLast() noexcept;

@@ -2,7 +2,9 @@
 #define PTQWATCH_MONITOR_TRAINER_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 
+#include "base/strings.h"
 #include "budget/grid_stretch.h"
 #include "ptqwatch/options.h"
 
@@ -31,6 +33,13 @@ struct TrainerOptions {
   /// Share of its time for which noticeable copies may hold training up; 0: no limit.
   double max_stall_ratio;
 };
+
+/// The schedule, which must be the same in both halves.
+inline std::string TextOf(const ScheduleOptions& schedule) {
+  return StrCat("every ", schedule.every, ", every_seconds ", schedule.every_seconds,
+                ", log_spaced_per_decade ", schedule.log_spaced_per_decade, ", decay_density ",
+                schedule.decay_density);
+}
 
 }  // namespace ptqwatch::internal
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <new>
 
 #include "ATen/ops/from_blob.h"
@@ -51,7 +52,10 @@ std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live) 
   return {std::move(layout), end};
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Make(int64_t bytes, int64_t every, int stretch) {
+absl::StatusOr<SharedMemory> SharedMemory::Make(int64_t bytes, std::string_view manifest,
+                                                int64_t every, int stretch) {
+  const int64_t manifest_offset = bytes;
+  bytes += static_cast<int64_t>(manifest.size());
   const int file = memfd_create("ptqwatch", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return MemoryError("memfd_create", bytes);
   SharedMemory made(file, MAP_FAILED, static_cast<size_t>(bytes));
@@ -63,20 +67,27 @@ absl::StatusOr<SharedMemory> SharedMemory::Make(int64_t bytes, int64_t every, in
   made.memory_ = mmap(nullptr, made.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (made.memory_ == MAP_FAILED) return MemoryError("mmap", bytes);
   madvise(made.memory_, made.bytes_, MADV_DONTFORK);
-  new (made.memory_) Page(every, stretch);
+  Page* const page = new (made.memory_) Page(every, stretch);
+  page->manifest_offset = manifest_offset;
+  page->manifest_bytes = static_cast<int64_t>(manifest.size());
+  std::copy(manifest.begin(), manifest.end(), static_cast<char*>(made.At(manifest_offset)));
   return made;
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Map(int file, int64_t bytes) {
-  SharedMemory mapped(file, MAP_FAILED, static_cast<size_t>(bytes));
+absl::StatusOr<SharedMemory> SharedMemory::Map(int file) {
   struct stat info {};
-  if (fstat(file, &info) != 0 || info.st_size < bytes) {
+  if (fstat(file, &info) != 0 || info.st_size < kFirstTensor) {
+    close(file);
     return absl::FailedPreconditionError(
-        StrCat("descriptor ", file, " is not the trainer's memory of ", bytes, " bytes"));
+        StrCat("descriptor ", file, " is not the memory of a trainer"));
   }
+  const int64_t bytes = info.st_size;
+  SharedMemory mapped(file, MAP_FAILED, static_cast<size_t>(bytes));
   mapped.memory_ = mmap(nullptr, mapped.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (mapped.memory_ == MAP_FAILED) return MemoryError("mmap", bytes);
-  if (mapped.page().version != Page::kVersion) {
+  const Page& page = mapped.page();
+  if (page.version != Page::kVersion || page.manifest_offset < kFirstTensor ||
+      page.manifest_offset + page.manifest_bytes > bytes) {
     return absl::FailedPreconditionError("the trainer runs another version of ptqwatch");
   }
   if (mprotect(static_cast<char*>(mapped.memory_) + kFirstTensor,

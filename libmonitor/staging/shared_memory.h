@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,17 +35,24 @@ std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live);
 /// the last process that has it. Children of fork() do not inherit the mapping.
 class SharedMemory {
  public:
-  /// Trainer: makes and maps the file. Its size is final. ResourceExhausted if memory is short.
-  static absl::StatusOr<SharedMemory> Make(int64_t bytes, int64_t every, int stretch);
+  /// Trainer: makes and maps a file of `bytes` and the manifest behind them. Its size is final.
+  /// ResourceExhausted if memory is short.
+  static absl::StatusOr<SharedMemory> Make(int64_t bytes, std::string_view manifest, int64_t every,
+                                           int stretch);
   /// Worker: maps the file, the tensors only for reading. Takes the descriptor.
-  /// FailedPrecondition if it is not a page of this version, or smaller than `bytes`.
-  static absl::StatusOr<SharedMemory> Map(int file, int64_t bytes);
+  /// FailedPrecondition if it does not begin with a page of this version.
+  static absl::StatusOr<SharedMemory> Map(int file);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
   ~SharedMemory();
 
   int file() const { return file_; }
   Page& page() const { return *static_cast<Page*>(memory_); }
+  int64_t bytes() const { return static_cast<int64_t>(bytes_); }
+  std::string_view manifest() const {
+    return {static_cast<const char*>(At(page().manifest_offset)),
+            static_cast<size_t>(page().manifest_bytes)};
+  }
   void* At(int64_t offset) const { return static_cast<char*>(memory_) + offset; }
   /// The tensors, which must not be used after this object; undefined for offset 0.
   std::vector<NamedTensor> Tensors(const std::vector<SharedTensor>& layout) const;

@@ -1,13 +1,12 @@
 #include "staging/shared_optimizer.h"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "ATen/ops/empty.h"
 #include "base/status_macros.h"
+#include "handover/shared_text.h"
 
 namespace ptqwatch::internal {
 
@@ -30,7 +29,7 @@ struct alignas(64) SharedOptimizer::Rule {
   double beta1 = 0;
   double beta2 = 0;
   double epsilon = 0;
-  std::array<char, 512> unavailable{};
+  SharedText unavailable{};
 };
 
 absl::StatusOr<OptimizerLayout> SharedOptimizer::Place(const OptimizerStaging::Read& read,
@@ -87,15 +86,10 @@ absl::StatusOr<OptimizerStaging> SharedOptimizer::MakeStaging(const OptimizerSta
 }
 
 void SharedOptimizer::Write(const OptimizerState& state) noexcept {
-  const auto write = [this](std::string_view text) {
-    const size_t length = std::min(text.size(), rule_->unavailable.size() - 1);
-    std::copy_n(text.data(), length, rule_->unavailable.data());
-    rule_->unavailable[length] = 0;
-  };
   std::fill_n(numbers(), moments_.size(), Numbers());
   if (!state.view) {
     rule_->known = !state.problem.empty();
-    return write(state.problem);
+    return Put(state.problem, rule_->unavailable);
   }
   const OptimizerView& view = *state.view;
   rule_->known = true;
@@ -106,7 +100,7 @@ void SharedOptimizer::Write(const OptimizerState& state) noexcept {
   rule_->beta1 = view.beta1;
   rule_->beta2 = view.beta2;
   rule_->epsilon = view.epsilon;
-  write(view.unavailable);
+  Put(view.unavailable, rule_->unavailable);
   for (const OptimizedParameter& parameter : view.parameters) {
     numbers()[entry_.find(parameter.name)->second] = {
         .listed = true,

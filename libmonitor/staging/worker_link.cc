@@ -27,15 +27,18 @@ constexpr std::chrono::seconds kLongestCopy{60};
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkerLink>> WorkerLink::Open(const Options& options) {
-  PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(options.memory, options.bytes));
-  return std::unique_ptr<WorkerLink>(new WorkerLink(options, std::move(memory)));
+  PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(options.memory));
+  PTQWATCH_ASSIGN_OR_RETURN(Manifest manifest, ManifestFromJson(memory.manifest()));
+  return std::unique_ptr<WorkerLink>(
+      new WorkerLink(options, std::move(memory), std::move(manifest)));
 }
 
-WorkerLink::WorkerLink(const Options& options, SharedMemory memory)
+WorkerLink::WorkerLink(const Options& options, SharedMemory memory, Manifest manifest)
     : options_(options),
       memory_(std::make_shared<SharedMemory>(std::move(memory))),
       page_(memory_->page()),
-      optimizer_(SharedOptimizer::In(*memory_, options.optimizer)),
+      manifest_(std::move(manifest)),
+      optimizer_(SharedOptimizer::In(*memory_, manifest_.optimizer)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 WorkerLink::~WorkerLink() {
@@ -87,16 +90,26 @@ WorkerLink::End WorkerLink::Run() {
     {
       MutexLock lock(mutex_);
       measurer = measurer_;
+      if (woken) {
+        signalled_ = true;
+        signal_.SignalAll();
+      }
     }
     if (measurer == nullptr) continue;
     if (std::exchange(woken, false)) measurer->wake();
     PassOnServer(*measurer);
-    if (options_.longest_silence.count() > 0 &&
-        measurer->silence() > InSeconds(options_.longest_silence)) {
-      return End::kSilent;
-    }
+    const double longest_silence = 1e-3 * static_cast<double>(manifest_.longest_silence_ms);
+    if (longest_silence > 0 && measurer->silence() > longest_silence) return End::kSilent;
   }
   return End::kStopped;
+}
+
+void WorkerLink::WaitForSignal(milliseconds longest) {
+  const auto until = steady_clock::now() + longest;
+  MutexLock lock(mutex_);
+  while (!signalled_ && signal_.WaitUntil(mutex_, until)) {
+  }
+  signalled_ = false;
 }
 
 void WorkerLink::Stop() {

@@ -18,6 +18,7 @@
 #include "ptqwatch/event.h"
 #include "ptqwatch/status.h"
 #include "ptqwatch/subject.h"
+#include "staging/manifest.h"
 #include "staging/shared_memory.h"
 #include "staging/shared_optimizer.h"
 #include "staging/slot_filler.h"
@@ -34,14 +35,8 @@ class WorkerLink {
     int wake = -1;     ///< descriptor that is readable when the trainer has left something
     int trainer = -1;  ///< pidfd of the trainer; -1: the kernel has none
     pid_t process = 0;
-    int64_t bytes = 0;
-    std::vector<SharedTensor> layout = {};
-    OptimizerLayout optimizer = {};
     /// Why an earlier worker ended; empty: this is the first. Announced in the journal.
     std::string replaces = {};
-    /// A worker whose losses closure gives no sign of life for this long ends, so that another one
-    /// can take its place.
-    std::chrono::milliseconds longest_silence{0};
   };
   /// A started monitor. Run calls the functions, until Monitor::Stop.
   struct Measurer {
@@ -53,15 +48,17 @@ class WorkerLink {
     std::function<void(const ServerStatus& server, pid_t process)> set_server;
   };
 
-  /// Takes the descriptors.
+  /// Takes the descriptors. FailedPrecondition if the memory is not a trainer's of this version.
   static absl::StatusOr<std::unique_ptr<WorkerLink>> Open(const Options& options);
   ~WorkerLink();
 
   /// Keeps the memory mapped.
   std::shared_ptr<Page> page() { return {memory_, &page_}; }
+  const Manifest& manifest() const { return manifest_; }
   pid_t trainer() const { return options_.process; }
+  const std::string& replaces() const { return options_.replaces; }
   /// The tensors of the model as of the snapshot in the slot. They must not outlive page().
-  std::vector<NamedTensor> LiveTensors() const { return memory_->Tensors(options_.layout); }
+  std::vector<NamedTensor> LiveTensors() const { return memory_->Tensors(manifest_.layout); }
   /// The optimizer as of the snapshot in the slot; nullopt if the trainer shares none.
   std::optional<OptimizerView> Optimizer() const {
     return optimizer_ ? optimizer_->Read() : std::nullopt;
@@ -74,17 +71,22 @@ class WorkerLink {
   enum class End {
     kStopped,
     kTrainerGone,
-    kSilent,  ///< the losses closure does not return
+    /// The losses closure has given no sign of life for Manifest::longest_silence_ms: another
+    /// process may take the place of this one.
+    kSilent,
   };
   /// Passes the trainer's signals to the monitor, once there is one, until something ends that.
   End Run();
+  /// Any thread: waits until the trainer has sent a signal since the last call, or for `longest`.
+  /// For one caller.
+  void WaitForSignal(std::chrono::milliseconds longest);
   /// Any thread: the worker has sent an alarm to the trainer.
   void CountAlarm() { page_.alarms.fetch_add(1, std::memory_order_release); }
   /// Any thread: makes Run return.
   void Stop();
 
  private:
-  WorkerLink(const Options& options, SharedMemory memory);
+  WorkerLink(const Options& options, SharedMemory memory, Manifest manifest);
   void PassOnServer(const Measurer& measurer);
   bool TrainerEnded() const;
   // Whether the trainer has left something.
@@ -93,12 +95,15 @@ class WorkerLink {
   const Options options_;
   const std::shared_ptr<const SharedMemory> memory_;
   Page& page_;
+  const Manifest manifest_;
   const std::optional<SharedOptimizer> optimizer_;
   const int stop_;
   std::atomic<bool> stopped_{false};
   uint64_t server_seen_ = 0;  // used by Run
   mutable Mutex mutex_;
   std::shared_ptr<const Measurer> measurer_ ABSL_GUARDED_BY(mutex_);
+  bool signalled_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar signal_;
 };
 
 }  // namespace ptqwatch::internal

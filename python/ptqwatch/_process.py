@@ -124,7 +124,7 @@ class ProcessMonitor:
         # Pickled first: a mistake in a name costs nothing then.
         parts, needs_main = _package.pack(adapter.model, build, losses, adapter._structure, adapter._train_step,
                                           self._settings["cloudpickle"])
-        self._native = _native.ProcessTrainer(adapter, options)
+        self._native = _native.ProcessTrainer(adapter, options, self._settings["longest_silence"])
         self._pin()
         content = pickle.dumps({
             "surroundings": _package.surroundings(needs_main),
@@ -133,11 +133,6 @@ class ProcessMonitor:
             "options": options,
             "named_optimizer": _named(adapter.optimizer()),
             "alarms": self._on_alert is not None,
-            "layout": self._native.layout,
-            "optimizer": self._native.optimizer,
-            "moments": self._native.moments,
-            "bytes": self._native.bytes,
-            "longest_silence": self._settings["longest_silence"],
         })
         self._start_worker(content)
         _monitors.add(self)

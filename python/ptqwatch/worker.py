@@ -1,4 +1,5 @@
-"""The process that measures, beside a trainer: python -m ptqwatch.worker TRAINER_PID [WHY_THE_ONE_BEFORE_ENDED].
+"""The process that measures, beside a trainer: python -m ptqwatch.worker TRAINER_PID. PTQWATCH_REPLACES in the environment says
+why the one before ended.
 
 Started by ptqwatch.watch(), with these descriptors: 3 the shared memory, 4 its wake-up, 5 the channel, 6 the settings, 7 the newest
 report, 8 the trainer's pidfd. It ends with the trainer, whatever the trainer's end: nothing is finished then.
@@ -135,15 +136,13 @@ def _run(link):
 
 def main():
     _step_back()
-    trainer, replaces = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else ""
+    trainer, replaces = int(sys.argv[1]), os.environ.get("PTQWATCH_REPLACES", "")
     torch.set_num_threads(1)
     _process.in_worker = True
     channel = socket.socket(fileno=_CHANNEL)
     channel.setblocking(False)
     settings = _settings()
-    link = _native.WorkerLink(_MEMORY, _WAKE, _TRAINER if _is_open(_TRAINER) else -1, trainer, settings["bytes"],
-                              settings["layout"], settings["optimizer"], settings["moments"], replaces,
-                              settings["longest_silence"])
+    link = _native.WorkerLink(_MEMORY, _WAKE, _TRAINER if _is_open(_TRAINER) else -1, trainer, replaces)
     alarms = collections.deque()
     threading.Thread(target=_run, args=(link,), name="ptqwatch-link", daemon=True).start()
     try:

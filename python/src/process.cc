@@ -38,7 +38,6 @@ using internal::ProcessTrainer;
 using internal::ServedDirectory;
 using internal::ServerKeeper;
 using internal::SharedServer;
-using internal::SharedTensor;
 using internal::WorkerKeeper;
 using internal::WorkerLink;
 using std::chrono::milliseconds;
@@ -48,35 +47,18 @@ milliseconds FromSeconds(double seconds) {
   return milliseconds(static_cast<int64_t>(1e3 * std::clamp(seconds, 0.0, kMost)));
 }
 
-// A SharedTensor for Python: (name, sizes, dtype, is_parameter, offset).
-using LayoutRow = std::tuple<std::string, std::vector<int64_t>, int, bool, int64_t>;
-
-std::vector<LayoutRow> RowsOf(const std::vector<SharedTensor>& layout) {
-  std::vector<LayoutRow> rows;
-  for (const SharedTensor& tensor : layout) {
-    rows.emplace_back(tensor.name, tensor.sizes, static_cast<int>(tensor.dtype),
-                      tensor.is_parameter, tensor.offset);
-  }
-  return rows;
-}
-
-std::vector<SharedTensor> LayoutOf(const std::vector<LayoutRow>& rows) {
-  std::vector<SharedTensor> layout;
-  for (const auto& [name, sizes, dtype, is_parameter, offset] : rows) {
-    layout.push_back({name, sizes, static_cast<at::ScalarType>(dtype), is_parameter, offset});
-  }
-  return layout;
-}
-
 // The trainer's side, and the process that measures.
 class NativeTrainer {
  public:
-  NativeTrainer(const py::object& adapter, const py::dict& fields) {
+  NativeTrainer(const py::object& adapter, const py::dict& fields, double longest_silence) {
     MonitorOptions options = OptionsFrom(fields);
     RaiseIfError(internal::EnterRank(options));
     RaiseIfError(Validate(options));
     auto subject = std::make_unique<PythonSubject>(adapter, Batches(), Batches(), Batches());
-    trainer_ = WithoutGil([&] { return ProcessTrainer::Create(std::move(subject), options); });
+    trainer_ = WithoutGil([&] {
+      return ProcessTrainer::Create(std::move(subject), options,
+                                    {.longest_silence_ms = FromSeconds(longest_silence).count()});
+    });
   }
   // Waits for threads that need no interpreter, and leaves a forked child's copy as it is.
   ~NativeTrainer() {
@@ -132,41 +114,22 @@ class NativeTrainer {
     if (worker_ != nullptr) worker_->Stop(FromSeconds(timeout));
   }
 
-  // Without the lock. Starts a server beside the run, waits up to `timeout` for it, and returns why
-  // there is none; empty: it serves, or starts slowly.
-  std::string Serve(ServeOptions options, const ServedDirectory& directory, double timeout) {
-    // The newest status; used by the keeper's thread, then by this one if there is no keeper.
-    auto newest = std::make_shared<SharedServer::News>();
+  // Without the lock. Starts a server beside the run and waits up to `timeout` for it.
+  void Serve(const ServeOptions& options, const ServedDirectory& directory, double timeout) {
+    auto newest = std::make_shared<SharedServer::News>();  // used by one thread at a time
     const auto tell = [this, newest] { trainer_->page().server.Write(*newest); };
-    const auto start = [&]() -> absl::Status {
-      PTQWATCH_RETURN_IF_ERROR(Validate(options));
-      PTQWATCH_ASSIGN_OR_RETURN(
-          server_,
-          ServerKeeper::Start(options, directory,
-                              {[=](const ServerStatus& status, pid_t process) {
-                                 *newest = {.status = status, .process = process};
-                                 tell();
-                               },
-                               [=](const absl::Status& failure, const std::string& message) {
-                                 newest->message = message;
-                                 newest->failed = !failure.ok();
-                                 tell();
-                               }},
-                              {}));
-      const ServerStatus served = server_->WaitForHello(FromSeconds(timeout));
-      if (served.state == ServerState::kFailed) return absl::UnavailableError(served.reason);
-      return absl::OkStatus();
-    };
-    const absl::Status started = internal::Guard(start);
-    if (started.ok() || server_ != nullptr) return std::string(internal::Message(started));
-    const std::string reason(internal::Message(started));
-    *newest = {.status = {.state = ServerState::kFailed, .reason = reason},
-               .message = internal::StrCat("no server beside this run: ", reason,
-                                           "; to serve it: ptqwatch serve ", directory.served()),
-               .failed = true};
-    internal::Log(Severity::kError, newest->message);
-    tell();
-    return reason;
+    ServerKeeper::Serve(options, directory,
+                        {[=](const ServerStatus& status, pid_t process) {
+                           *newest = {.status = status, .process = process};
+                           tell();
+                         },
+                         [=](const absl::Status& failure, const std::string& message) {
+                           newest->message = message;
+                           newest->failed = !failure.ok();
+                           tell();
+                         }},
+                        FromSeconds(timeout), server_)
+        .IgnoreError();
   }
   ServerStatus Served() const { return server_ == nullptr ? ServerStatus() : server_->status(); }
   void StopServer(double timeout) {
@@ -185,25 +148,19 @@ class NativeTrainer {
 };
 
 std::unique_ptr<NativeWorker> OpenWorker(int memory, int wake, int trainer, pid_t process,
-                                         int64_t bytes, const std::vector<LayoutRow>& layout,
-                                         int64_t optimizer, const std::vector<LayoutRow>& moments,
-                                         const std::string& replaces, double longest_silence) {
-  WorkerLink::Options options{.memory = memory,
-                              .wake = wake,
-                              .trainer = trainer,
-                              .process = process,
-                              .bytes = bytes,
-                              .layout = LayoutOf(layout),
-                              .optimizer = {optimizer, LayoutOf(moments)},
-                              .replaces = replaces,
-                              .longest_silence = FromSeconds(longest_silence)};
-  return std::make_unique<NativeWorker>(ValueOrRaise(WorkerLink::Open(options)));
+                                         const std::string& replaces) {
+  return std::make_unique<NativeWorker>(ValueOrRaise(WorkerLink::Open({.memory = memory,
+                                                                       .wake = wake,
+                                                                       .trainer = trainer,
+                                                                       .process = process,
+                                                                       .replaces = replaces})));
 }
 
 void BindTrainer(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   py::class_<NativeTrainer>(module, "ProcessTrainer")
-      .def(py::init<const py::object&, const py::dict&>(), py::arg("adapter"), py::arg("options"))
+      .def(py::init<const py::object&, const py::dict&, double>(), py::arg("adapter"),
+           py::arg("options"), py::arg("longest_silence"))
       .def_property_readonly("step", &NativeTrainer::Step)
       .def("step_mistakes", &NativeTrainer::StepMistakesText)
       .def("serve_finish", &NativeTrainer::ServeFinish)
@@ -226,9 +183,8 @@ void BindTrainer(py::module_& module) {
              bool remove_run_dir, bool of_rank, double timeout) {
             const std::optional<ServeOptions> serve = OptionsFrom(options).serve;
             const py::gil_scoped_release released;
-            return self.Serve(serve.value_or(ServeOptions()),
-                              {.run_dir = run_dir, .remove = remove_run_dir, .of_rank = of_rank},
-                              timeout);
+            self.Serve(serve.value_or(ServeOptions()),
+                       {.run_dir = run_dir, .remove = remove_run_dir, .of_rank = of_rank}, timeout);
           },
           py::arg("options"), py::arg("run_dir"), py::arg("remove_run_dir"), py::arg("of_rank"),
           py::arg("timeout"))
@@ -245,12 +201,6 @@ void BindTrainer(py::module_& module) {
            })
       .def("stop_server", &NativeTrainer::StopServer, Unlocked())
       .def_property_readonly("here", &NativeTrainer::here)
-      .def_property_readonly("layout",
-                             [](NativeTrainer& self) { return RowsOf(self.trainer().layout()); })
-      .def_property_readonly("optimizer",
-                             [](NativeTrainer& self) { return self.trainer().optimizer().offset; })
-      .def_property_readonly(
-          "moments", [](NativeTrainer& self) { return RowsOf(self.trainer().optimizer().moments); })
       .def_property_readonly("bytes", [](NativeTrainer& self) { return self.trainer().bytes(); })
       .def_property_readonly(
           "address",
@@ -282,8 +232,7 @@ void BindProcess(py::module_& module) {
   BindTrainer(module);
   py::class_<NativeWorker>(module, "WorkerLink")
       .def(py::init(&OpenWorker), py::arg("memory"), py::arg("wake"), py::arg("trainer"),
-           py::arg("process"), py::arg("bytes"), py::arg("layout"), py::arg("optimizer"),
-           py::arg("moments"), py::arg("replaces"), py::arg("longest_silence"))
+           py::arg("process"), py::arg("replaces"))
       .def("run", &NativeWorker::Run, Unlocked())
       .def("stop", &NativeWorker::Stop, Unlocked())
       .def("count_alarm", &NativeWorker::CountAlarm);

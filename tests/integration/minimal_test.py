@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the program in the README: minimal_test.py MINIMAL [unittest arguments]"""
+"""Tests the program in the README, or the one that measures in another process: minimal_test.py PROGRAM [unittest arguments]"""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import unittest
 
 from trainer import Trainer, journal
 
-MINIMAL = None
+PROGRAM = None
 
 
 class Minimal(unittest.TestCase):
@@ -19,9 +19,9 @@ class Minimal(unittest.TestCase):
                     self.check(folder, attempt)
 
     def check(self, folder, attempt):
-        with Trainer(MINIMAL, short=False, cwd=folder) as trainer:
+        with Trainer(PROGRAM, short=False, cwd=folder) as trainer:
             code, out, err = trainer.finish(timeout=100)
-        reports, _, bad = journal(os.path.join(folder, "runs", "minimal"))
+        reports, _, bad = journal(os.path.join(folder, "runs", os.path.basename(PROGRAM)))
         self.assertEqual(code, 0, err)
         self.assertEqual(reports[-1]["attempt"], attempt)
         # On a busy machine it reports skipped snapshots, and nothing else.
@@ -33,5 +33,5 @@ class Minimal(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    MINIMAL = os.path.abspath(sys.argv.pop(1))
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)

@@ -18,9 +18,8 @@ namespace ptqwatch {
 
 class Subject;
 namespace internal {
-class InertMonitor;
+class MonitorPart;
 struct LinkedMonitor;
-class RunningMonitor;
 class WorkerLink;
 }  // namespace internal
 
@@ -133,12 +132,11 @@ class PTQWATCH_EXPORT Monitor {
   static absl::StatusOr<std::unique_ptr<Monitor>> Create(
       std::unique_ptr<Subject> subject, MonitorOptions options,
       std::vector<std::unique_ptr<Exporter>> exporters, internal::WorkerLink* link);
-  static absl::StatusOr<std::unique_ptr<internal::RunningMonitor>> Start(
-      std::unique_ptr<Subject> subject, MonitorOptions options,
+  static absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
+      std::unique_ptr<Subject> subject, const MonitorOptions& options, const MonitorOptions& given,
       std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link);
-  // Null if the monitor is disabled or inert, or in a child of the process that created it.
-  internal::RunningMonitor* running() const noexcept;
-  internal::InertMonitor* inert() const noexcept;
+  // Null if the monitor is disabled, or in a child of the process that created it.
+  internal::MonitorPart* part() const noexcept;
 
   std::unique_ptr<State> state_;
 };

@@ -15,6 +15,7 @@
 #include "ptqwatch/config.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/exporter.h"
+#include "ptqwatch/process_options.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/serve_options.h"
@@ -281,6 +282,12 @@ struct MonitorOptions {
   /// OMPI_COMM_WORLD_LOCAL_RANK, MPI_LOCALRANKID, SLURM_LOCALID; without them `rank` 0) starts a
   /// server. With `ranks` it serves the run of all ranks, and needs a `run_dir`.
   std::optional<ServeOptions> serve = {};
+  /// Measures in a process of its own, so that nothing that the losses closure does can end the
+  /// trainer; off by default. Needs a `run_dir` or `serve`, and no exporters. OnStep copies due
+  /// snapshots to memory that both processes share, in the trainer's thread, so
+  /// `copy_beside_training` has no effect. Reports are the same bits. A process that ends is
+  /// replaced.
+  std::optional<ProcessOptions> process = {};
 
   /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its
   /// deadline.

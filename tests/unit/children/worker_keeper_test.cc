@@ -83,7 +83,8 @@ TEST_F(WorkerKeeperTest, PassesDescriptorsAndTheReasonOfARestart) {
   int said[2];
   ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
   const int other = open("/dev/null", O_RDONLY);  // inherited by no process
-  auto keeper = Run("echo \"$1 $(ls /proc/self/fd | tr '\\n' ' ')\" >&3; kill -9 $$", {said[1]});
+  auto keeper = Run(
+      "echo \"$PTQWATCH_REPLACES $(ls /proc/self/fd | tr '\\n' ' ')\" >&3; kill -9 $$", {said[1]});
   EXPECT_TRUE(Eventually([&] { return keeper->state().restarts >= 1 && ended >= 2; }));
   keeper->Stop(milliseconds(0));
   close(said[1]);

@@ -41,9 +41,9 @@ struct SharedOptimizerTest : ::testing::Test {
   bool Share() {
     int64_t end = LayoutOf(table).second;
     const OptimizerLayout layout = SharedOptimizer::Place(read, table, end).value();
-    memory.emplace(SharedMemory::Make(end, /*every=*/1, /*stretch=*/0).value());
+    memory.emplace(SharedMemory::Make(end, /*manifest=*/"", /*every=*/1, /*stretch=*/0).value());
     trainer = SharedOptimizer::In(*memory, layout);
-    mapped.emplace(SharedMemory::Map(dup(memory->file()), end).value());
+    mapped.emplace(SharedMemory::Map(dup(memory->file())).value());
     worker = SharedOptimizer::In(*mapped, layout);
     if (trainer) staging = trainer->MakeStaging(read, table, stream).value();
     return trainer && worker;

@@ -1,0 +1,178 @@
+#include "ptqwatch/measure_for_trainer.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "ATen/Parallel.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/text_file.h"
+#include "monitor/linked_monitor.h"
+#include "monitor/remote_monitor.h"
+#include "monitor/trainer_options.h"
+#include "staging/worker_link.h"
+
+namespace ptqwatch {
+namespace {
+
+using internal::Page;
+using internal::StrCat;
+using internal::WorkerLink;
+
+// How often requests are looked for if no signal of the trainer arrives.
+constexpr std::chrono::milliseconds kLook{100};
+
+const char* Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// First in line when memory runs out. Signals of a terminal or a batch system are the trainer's.
+void StepBack() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
+  const int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  [[maybe_unused]] const ssize_t written = write(file, "1000", 4);
+  close(file);
+}
+
+absl::StatusOr<std::unique_ptr<WorkerLink>> OpenLink() {
+  if (!IsMeasuringProcess()) {
+    return absl::FailedPreconditionError(
+        "MeasureForTrainer: no monitor has started this process (MonitorOptions.process)");
+  }
+  const bool has_pidfd = fcntl(internal::kTrainerPidDescriptor, F_GETFD) >= 0;
+  return WorkerLink::Open({.memory = internal::kMemoryDescriptor,
+                           .wake = internal::kWakeDescriptor,
+                           .trainer = has_pidfd ? internal::kTrainerPidDescriptor : -1,
+                           .process = std::atoi(Variable(internal::kTrainerVariable)),
+                           .replaces = Variable("PTQWATCH_REPLACES")});
+}
+
+absl::StatusOr<std::unique_ptr<Monitor>> CreateMonitor(
+    std::unique_ptr<Subject> subject, MonitorOptions options,
+    std::vector<std::unique_ptr<Exporter>> exporters, WorkerLink& link) {
+  const internal::Manifest& manifest = link.manifest();
+  options.on_failure = OnFailure::kError;
+  options.process.reset();
+  options.serve.reset();
+  options.run_dir = manifest.run_dir;
+  options.rank = manifest.rank;
+  options.ranks = manifest.ranks;
+  return internal::LinkedMonitor::Create(std::move(subject), std::move(options),
+                                         std::move(exporters), &link);
+}
+
+// Carries out the trainer's requests, until it asks to stop.
+class Requests {
+ public:
+  Requests(Monitor* monitor, WorkerLink* link)
+      : monitor_(*monitor), link_(*link), page_(*link->page()) {}
+
+  void Serve() {
+    while (page_.requests.stop_ms < 0) {
+      link_.WaitForSignal(kLook);
+      Idle();
+      Finish();
+      if (finishing_ != 0 && page_.requests.cancel == finishing_) cancel_.Cancel();
+    }
+    cancel_.Cancel();
+    link_.Stop();
+    monitor_.Stop(std::chrono::milliseconds(page_.requests.stop_ms)).IgnoreError();
+  }
+
+ private:
+  void Idle() {
+    const bool idle = page_.requests.idle > 0;
+    if (idle == idle_.has_value()) return;
+    if (idle) {
+      idle_.emplace(monitor_.Idle());
+    } else {
+      idle_.reset();
+    }
+  }
+
+  // On a thread of its own, which the end of the process leaves behind.
+  void Finish() {
+    const int64_t number = page_.requests.finish.load(std::memory_order_acquire);
+    if (number == finishing_) return;
+    finishing_ = number;
+    cancel_ = CancelToken();
+    std::thread([this, number, cancel = cancel_] {
+      const absl::Status status =
+          monitor_.Finish(std::chrono::milliseconds(page_.requests.finish_ms), cancel);
+      internal::Put(internal::Message(status), page_.answers.reason);
+      page_.answers.code = status.code();
+      page_.answers.finished.store(number, std::memory_order_release);
+    }).detach();
+  }
+
+  Monitor& monitor_;
+  WorkerLink& link_;
+  Page& page_;
+  std::optional<Monitor::IdleScope> idle_;
+  CancelToken cancel_;
+  int64_t finishing_ = 0;
+};
+
+}  // namespace
+
+namespace internal {
+
+void EndMeasuringProcess(std::string_view why) {
+  Log(Severity::kError, StrCat("this process cannot measure: ", why));
+  if (const auto link = OpenLink(); link.ok()) {
+    // The first process did not fail, so another one may not either.
+    if (!(*link)->replaces().empty()) _exit(EXIT_FAILURE);
+    Put(why, (*link)->page()->answers.failure);
+  }
+  _exit(kFailedStatus);
+}
+
+}  // namespace internal
+
+bool IsMeasuringProcess() { return *Variable(internal::kTrainerVariable) != '\0'; }
+
+int MeasureForTrainer(std::unique_ptr<Subject> subject, MonitorOptions options,
+                      std::vector<std::unique_ptr<Exporter>> exporters) {
+  absl::StatusOr<std::unique_ptr<WorkerLink>> opened = OpenLink();
+  if (!opened.ok()) {
+    internal::Log(Severity::kError, StrCat(opened.status()));
+    return EXIT_FAILURE;
+  }
+  StepBack();
+  at::set_num_threads(1);
+  WorkerLink* const link = opened->release();  // used by threads until the end of this process
+  std::thread([link] {
+    switch (link->Run()) {
+      case WorkerLink::End::kStopped:
+        return;
+      case WorkerLink::End::kTrainerGone:
+        _exit(EXIT_SUCCESS);
+      case WorkerLink::End::kSilent:
+        internal::Log(Severity::kError, "the losses closure does not return; this process ends");
+        _exit(internal::kSilentStatus);
+    }
+  }).detach();
+  absl::StatusOr<std::unique_ptr<Monitor>> monitor = absl::FailedPreconditionError(
+      StrCat("MonitorOptions.schedule is not the trainer's, which is ", link->manifest().schedule));
+  if (internal::TextOf(options.schedule) == link->manifest().schedule) {
+    monitor = CreateMonitor(std::move(subject), std::move(options), std::move(exporters), *link);
+  }
+  if (!monitor.ok()) internal::EndMeasuringProcess(internal::Message(monitor.status()));
+  link->page()->answers.ready.store(getpid(), std::memory_order_release);
+  Requests(monitor->get(), link).Serve();
+  // Threads may be left, and the program's static objects are not to be destroyed beneath them.
+  _exit(EXIT_SUCCESS);
+}
+
+}  // namespace ptqwatch

@@ -1,0 +1,220 @@
+#include "monitor/remote_monitor.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/stopwatch.h"
+#include "base/strings.h"
+#include "journal/newest_report.h"
+
+extern char** environ;
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kLook{2};
+constexpr std::chrono::seconds kRemoteTimeAtEnd{2};
+// The process ends its own wait at the deadline and then answers.
+constexpr std::chrono::seconds kTimeToAnswer{2};
+
+absl::Status CheckOptions(const MonitorOptions& options) {
+  if (options.run_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "MonitorOptions.run_dir is empty: a process of its own (MonitorOptions.process) measures "
+        "into a run directory");
+  }
+  const ProcessOptions& process = *options.process;
+  for (const auto& [name, time] : {std::pair("start_timeout", process.start_timeout),
+                                   std::pair("longest_silence", process.longest_silence)}) {
+    if (time.count() >= 0) continue;
+    return absl::InvalidArgumentError(
+        StrCat("MonitorOptions.process.", name, " = ", time.count(), " ms: must not be negative"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ProgramOf(const ProcessOptions& options) {
+  std::error_code error;
+  const std::filesystem::path path = options.program.empty()
+                                         ? std::filesystem::read_symlink("/proc/self/exe", error)
+                                         : std::filesystem::absolute(options.program, error);
+  if (!error && access(path.c_str(), X_OK) == 0) return path.string();
+  return absl::NotFoundError(StrCat("MonitorOptions.process.program = '", options.program,
+                                    "': there is no such program that may be run"));
+}
+
+milliseconds Left(steady_clock::time_point until) {
+  return std::max(milliseconds(0),
+                  std::chrono::duration_cast<milliseconds>(until - steady_clock::now()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RemoteMonitor>> RemoteMonitor::Start(
+    std::unique_ptr<Subject> subject, const MonitorOptions& placed, const MonitorOptions& given) {
+  PTQWATCH_RETURN_IF_ERROR(CheckOptions(placed));
+  const ProcessOptions& process = *placed.process;
+  // It would train a second time, beside its trainer.
+  if (IsMeasuringProcess())
+    EndMeasuringProcess("the program does not call MeasureForTrainer before Monitor::Create");
+  PTQWATCH_ASSIGN_OR_RETURN(
+      std::unique_ptr<ProcessTrainer> trainer,
+      ProcessTrainer::Create(std::move(subject), placed,
+                             {.run_dir = given.run_dir,
+                              .rank = given.rank,
+                              .ranks = given.ranks,
+                              .longest_silence_ms = process.longest_silence.count()}));
+  std::unique_ptr<RemoteMonitor> monitor(new RemoteMonitor(std::move(trainer), placed.run_dir));
+  PTQWATCH_RETURN_IF_ERROR(monitor->StartProcess(process));
+  const absl::Status ready = monitor->AwaitReady(steady_clock::now() + process.start_timeout);
+  if (absl::IsDeadlineExceeded(ready)) {
+    Log(Severity::kWarning, StrCat(ready, "; training starts without it"));
+  } else if (!ready.ok()) {
+    return ready;
+  }
+  monitor->at_end_.emplace([self = monitor.get()] { self->Stop(kRemoteTimeAtEnd).IgnoreError(); });
+  return monitor;
+}
+
+RemoteMonitor::RemoteMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir)
+    : trainer_(std::move(trainer)),
+      page_(trainer_->page()),
+      run_dir_(std::move(run_dir)),
+      run_(OpenRunDirectory(run_dir_)) {}
+
+RemoteMonitor::~RemoteMonitor() {
+  Stop(milliseconds(0)).IgnoreError();
+  if (pidfd_ >= 0) close(pidfd_);
+}
+
+absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options) {
+  WorkerKeeper::Command command{.arguments = options.arguments,
+                                .files = {trainer_->file(), trainer_->wake()},
+                                .final_status = kFailedStatus};
+  PTQWATCH_ASSIGN_OR_RETURN(command.program, ProgramOf(options));
+  // One thread, as in the monitor thread, and no barrier that spins.
+  const std::string own = StrCat(kTrainerVariable, "=", getpid());
+  command.environment = {own, "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    command.environment.push_back(*variable);
+  }
+  // By syscall, because pidfd_open needs glibc 2.36.
+  pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  if (pidfd_ >= 0) command.files.push_back(pidfd_);
+  PTQWATCH_ASSIGN_OR_RETURN(
+      worker_, WorkerKeeper::Start(std::move(command), [this] { trainer_->WorkerEnded(); }, {}));
+  return absl::OkStatus();
+}
+
+bool RemoteMonitor::ready() const {
+  const pid_t process = page_.answers.ready.load(std::memory_order_acquire);
+  return process != 0 && process == worker_->state().process;
+}
+
+absl::Status RemoteMonitor::AwaitReady(steady_clock::time_point until) {
+  while (!ready()) {
+    const WorkerKeeper::State state = worker_->state();
+    const std::string failure = page_.answers.failure.data();
+    // One that has not measured at all would hardly do so the next time.
+    if (state.over || (page_.answers.ready == 0 && !state.end.empty())) {
+      return absl::FailedPreconditionError(
+          failure.empty() ? StrCat("the process that measures ended (", state.end, ")") : failure);
+    }
+    if (steady_clock::now() >= until) {
+      return absl::DeadlineExceededError("the process that measures is not ready");
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return absl::OkStatus();
+}
+
+void RemoteMonitor::AddIdle(int64_t change) noexcept {
+  page_.requests.idle.fetch_add(change);
+  trainer_->WakeWorker();
+}
+
+std::optional<absl::Status> RemoteMonitor::FinishOnce(steady_clock::time_point deadline,
+                                                      const CancelToken& cancel) {
+  const pid_t process = page_.answers.ready.load();
+  const int64_t number = page_.requests.finish.load() + 1;
+  page_.requests.finish_ms = Left(deadline).count();
+  page_.requests.finish.store(number, std::memory_order_release);
+  trainer_->WakeWorker();
+  while (page_.answers.finished.load(std::memory_order_acquire) != number) {
+    trainer_->ServeFinish();
+    if (cancel.cancelled() && page_.requests.cancel.exchange(number) != number) {
+      trainer_->WakeWorker();
+    }
+    if (worker_->state().process != process) return std::nullopt;
+    if (steady_clock::now() >= deadline + kTimeToAnswer) {
+      return absl::DeadlineExceededError("the process that measures did not answer");
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  return absl::Status(page_.answers.code.load(), page_.answers.reason.data());
+}
+
+absl::Status RemoteMonitor::Finish(milliseconds timeout, const CancelToken& cancel) {
+  if (stopped_) return absl::FailedPreconditionError("Finish after Stop");
+  const auto deadline = steady_clock::now() + timeout;
+  while (true) {
+    PTQWATCH_RETURN_IF_ERROR(AwaitReady(deadline));
+    if (const std::optional<absl::Status> finished = FinishOnce(deadline, cancel)) return *finished;
+    if (cancel.cancelled()) return absl::CancelledError("Finish was cancelled");
+  }
+}
+
+absl::Status RemoteMonitor::Stop(milliseconds deadline) {
+  if (worker_ == nullptr || stopped_.exchange(true)) return absl::OkStatus();
+  const bool asked = ready() && deadline.count() > 0;
+  page_.requests.stop_ms = deadline.count() * 4 / 5;
+  trainer_->WakeWorker();
+  worker_->Stop(asked ? deadline : milliseconds(0));
+  if (!asked || worker_->state().end != "signal 9") return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      "the process that measures did not stop in time, and was killed");
+}
+
+std::string RemoteMonitor::Describe() const {
+  return StrCat("measured by process ", worker_->state().process, " into '", run_dir_, "'\n");
+}
+
+MonitorStatus RemoteMonitor::status() const {
+  const absl::StatusOr<RunStatus> run = run_->Status();
+  MonitorStatus status = run.ok() ? run->monitor : MonitorStatus();
+  MutexLock lock(mutex_);
+  status.server = server_.status;
+  return status;
+}
+
+std::shared_ptr<const AnalyzedReport> RemoteMonitor::latest() const {
+  absl::StatusOr<std::optional<AnalyzedReport>> newest = ReadNewestReport(run_dir_);
+  if (!newest.ok() || !*newest) return nullptr;
+  return std::make_shared<const AnalyzedReport>(**std::move(newest));
+}
+
+void RemoteMonitor::SetServer(const ServerStatus& server, pid_t process) {
+  MutexLock lock(mutex_);
+  server_ = {.status = server, .process = process};
+  page_.server.Write(server_);
+}
+
+void RemoteMonitor::AnnounceServer(bool failed, const std::string& message) {
+  MutexLock lock(mutex_);
+  server_.message = message;
+  server_.failed = failed;
+  page_.server.Write(server_);
+}
+
+}  // namespace ptqwatch::internal

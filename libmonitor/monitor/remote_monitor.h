@@ -1,0 +1,87 @@
+#ifndef PTQWATCH_MONITOR_REMOTE_MONITOR_H_
+#define PTQWATCH_MONITOR_REMOTE_MONITOR_H_
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/process_end.h"
+#include "children/worker_keeper.h"
+#include "monitor/monitor_part.h"
+#include "monitor/process_trainer.h"
+#include "ptqwatch/options.h"
+#include "ptqwatch/run_source.h"
+#include "ptqwatch/subject.h"
+
+namespace ptqwatch::internal {
+
+/// The environment variable with the pid of the trainer that a process measures for.
+inline constexpr char kTrainerVariable[] = "PTQWATCH_TRAINER";
+/// Descriptors of that process.
+inline constexpr int kMemoryDescriptor = 3;
+inline constexpr int kWakeDescriptor = 4;
+inline constexpr int kTrainerPidDescriptor = 5;  ///< a pidfd; closed if the kernel has none
+/// Exit statuses of a process that only fails again, and of one whose losses do not return.
+inline constexpr int kFailedStatus = 78;
+inline constexpr int kSilentStatus = 75;
+
+/// Ends this process, which was started to measure, and tells its trainer why.
+[[noreturn]] void EndMeasuringProcess(std::string_view why);
+
+/// A monitor whose measuring half is a process of its own: MeasureForTrainer.
+class RemoteMonitor final : public MonitorPart {
+ public:
+  /// `placed` are the options after EnterRank, `given` those before. Waits until the process
+  /// measures, for at most ProcessOptions::start_timeout. InvalidArgument for options that a
+  /// process cannot follow; errors of ProcessTrainer::Create; FailedPrecondition, with its reason,
+  /// if the process cannot measure.
+  static absl::StatusOr<std::unique_ptr<RemoteMonitor>> Start(std::unique_ptr<Subject> subject,
+                                                              const MonitorOptions& placed,
+                                                              const MonitorOptions& given);
+  ~RemoteMonitor() override;
+
+  void OnStep(const StepInfo& info) noexcept override { trainer_->OnStep(info); }
+  void BeginIdle() noexcept override { AddIdle(1); }
+  void EndIdle() noexcept override { AddIdle(-1); }
+  absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) override;
+  absl::Status Stop(std::chrono::milliseconds deadline) override;
+  std::string Describe() const override;
+  /// As of the run directory, at most a second old.
+  MonitorStatus status() const override;
+  /// Read from the run directory.
+  std::shared_ptr<const AnalyzedReport> latest() const override;
+  Control& control() override { return *run_; }
+  void SetServer(const ServerStatus& server, pid_t process) override;
+  void AnnounceServer(bool failed, const std::string& message) override;
+
+ private:
+  RemoteMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir);
+  absl::Status StartProcess(const ProcessOptions& options);
+  // Waits until the running process measures. Not OK if it cannot.
+  absl::Status AwaitReady(std::chrono::steady_clock::time_point until);
+  bool ready() const;
+  // The answer of the process that measures now; nullopt if it ends first.
+  std::optional<absl::Status> FinishOnce(std::chrono::steady_clock::time_point deadline,
+                                         const CancelToken& cancel);
+  void AddIdle(int64_t change) noexcept;
+
+  const std::unique_ptr<ProcessTrainer> trainer_;
+  Page& page_;
+  const std::string run_dir_;
+  const std::unique_ptr<RunSource> run_;
+  int pidfd_ = -1;  // of this process
+  std::unique_ptr<WorkerKeeper> worker_;
+  std::atomic<bool> stopped_{false};
+  mutable Mutex mutex_;
+  SharedServer::News server_ ABSL_GUARDED_BY(mutex_);
+  std::optional<AtProcessEnd> at_end_;  // last: may be calling Stop
+};
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_MONITOR_REMOTE_MONITOR_H_

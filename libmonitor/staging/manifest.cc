@@ -1,0 +1,59 @@
+#include "staging/manifest.h"
+
+#include "base/strings.h"
+#include "nlohmann/json.hpp"
+
+namespace ptqwatch::internal {
+namespace {
+
+using Json = nlohmann::json;
+
+Json RowsOf(const std::vector<SharedTensor>& tensors) {
+  Json rows = Json::array();
+  for (const SharedTensor& tensor : tensors) {
+    rows.push_back({tensor.name, tensor.sizes, static_cast<int>(tensor.dtype), tensor.is_parameter,
+                    tensor.offset});
+  }
+  return rows;
+}
+
+std::vector<SharedTensor> TensorsOf(const Json& rows) {
+  std::vector<SharedTensor> tensors;
+  for (const Json& row : rows) {
+    tensors.push_back({row.at(0), row.at(1), static_cast<at::ScalarType>(row.at(2).get<int>()),
+                       row.at(3), row.at(4)});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::string ToJson(const Manifest& manifest) {
+  Json json{{"layout", RowsOf(manifest.layout)},
+            {"optimizer", manifest.optimizer.offset},
+            {"moments", RowsOf(manifest.optimizer.moments)},
+            {"run_dir", manifest.run_dir},
+            {"schedule", manifest.schedule},
+            {"longest_silence_ms", manifest.longest_silence_ms}};
+  if (manifest.rank) json["rank"] = *manifest.rank;
+  if (manifest.ranks) json["ranks"] = *manifest.ranks;
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<Manifest> ManifestFromJson(std::string_view json) {
+  try {
+    const Json read = Json::parse(json);
+    Manifest manifest{.layout = TensorsOf(read.at("layout")),
+                      .optimizer = {read.at("optimizer"), TensorsOf(read.at("moments"))},
+                      .run_dir = read.at("run_dir"),
+                      .schedule = read.at("schedule"),
+                      .longest_silence_ms = read.at("longest_silence_ms")};
+    if (read.contains("rank")) manifest.rank = read["rank"].get<int64_t>();
+    if (read.contains("ranks")) manifest.ranks = read["ranks"].get<int64_t>();
+    return manifest;
+  } catch (const Json::exception& error) {
+    return absl::DataLossError(StrCat("the trainer's memory has no manifest: ", error.what()));
+  }
+}
+
+}  // namespace ptqwatch::internal

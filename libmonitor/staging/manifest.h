@@ -1,0 +1,35 @@
+#ifndef PTQWATCH_STAGING_MANIFEST_H_
+#define PTQWATCH_STAGING_MANIFEST_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "staging/shared_memory.h"
+#include "staging/shared_optimizer.h"
+
+namespace ptqwatch::internal {
+
+/// What the memory that a trainer shares holds, for the process that measures.
+struct Manifest {
+  std::vector<SharedTensor> layout = {};
+  OptimizerLayout optimizer = {};
+  /// As MonitorOptions of the trainer has them.
+  std::string run_dir = {};
+  std::optional<int64_t> rank = {};
+  std::optional<int64_t> ranks = {};
+  std::string schedule = {};  ///< as TextOf gives it; both halves must have the same
+  /// A process whose losses closure gives no sign of life for this long ends; 0: no limit.
+  int64_t longest_silence_ms = 0;
+};
+
+std::string ToJson(const Manifest& manifest);
+/// DataLoss if `json` is none.
+absl::StatusOr<Manifest> ManifestFromJson(std::string_view json);
+
+}  // namespace ptqwatch::internal
+
+#endif  // PTQWATCH_STAGING_MANIFEST_H_
