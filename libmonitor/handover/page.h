@@ -63,13 +63,15 @@ struct Page {
     std::atomic<pid_t> ready{0};       ///< the process that measures; stored after `failure`
     std::atomic<int64_t> finished{0};  ///< number of the request; stored after code and reason
     std::atomic<absl::StatusCode> code{absl::StatusCode::kOk};
-    SharedText failure{};  ///< why nothing is measured; empty: it is
+    std::atomic<int64_t> sequence{0};  ///< of the newest report then; 0: none
+    SharedText failure{};              ///< why nothing is measured; empty: it is
     SharedText reason{};
   } answers;
 
   /// Alarms that the measuring process has sent to the trainer.
   std::atomic<int64_t> alarms{0};
   SharedServer server;  ///< written by the trainer's process, which keeps the server
+  std::atomic<uint64_t> server_announced{0};  ///< version of its news that was announced last
 };
 static_assert(std::is_trivially_destructible_v<Page>);
 static_assert(std::is_trivially_copyable_v<LrTracker>);

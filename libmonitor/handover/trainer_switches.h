@@ -19,7 +19,8 @@ struct TrainerSwitches {
   std::atomic<bool> paused{false};     ///< by a command
   std::atomic<bool> idle{false};       ///< nothing is left to measure, so copies would be wasted
   std::atomic<int64_t> requests{0};    ///< snapshots requested so far
-  std::atomic<bool> measuring{false};  ///< a snapshot is being measured
+  std::atomic<bool> measuring{false};  ///< the monitor works
+  std::atomic<bool> busy{false};       ///< at a snapshot, with the jobs that begin with it
   /// Due snapshots before this time are skipped; monotonic time of the clock.
   std::atomic<int64_t> rest_until_ns{0};
   /// Seconds that an additional snapshot takes until the next one may come.

@@ -31,9 +31,22 @@ using internal::WorkerLink;
 // How often requests are looked for if no signal of the trainer arrives.
 constexpr std::chrono::milliseconds kLook{100};
 
-const char* Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
+// What the environment says of the trainer. Read once, because it is not for this process's
+// children.
+struct Starter {
+  pid_t trainer = 0;
+  std::string replaces = {};
+};
+const Starter& StartedBy() {
+  static const Starter* const starter = [] {
+    const auto value = [](const char* name) {
+      const char* text = std::getenv(name);
+      return std::string(text == nullptr ? "" : text);
+    };
+    return new Starter{std::atoi(value(internal::kTrainerVariable).c_str()),
+                       value(internal::kReplacesVariable)};
+  }();
+  return *starter;
 }
 
 // First in line when memory runs out. Signals of a terminal or a batch system are the trainer's.
@@ -51,11 +64,15 @@ absl::StatusOr<std::unique_ptr<WorkerLink>> OpenLink() {
         "MeasureForTrainer: no monitor has started this process (MonitorOptions.process)");
   }
   const bool has_pidfd = fcntl(internal::kTrainerPidDescriptor, F_GETFD) >= 0;
+  for (const int file :
+       {internal::kMemoryDescriptor, internal::kWakeDescriptor, internal::kTrainerPidDescriptor}) {
+    fcntl(file, F_SETFD, FD_CLOEXEC);
+  }
   return WorkerLink::Open({.memory = internal::kMemoryDescriptor,
                            .wake = internal::kWakeDescriptor,
                            .trainer = has_pidfd ? internal::kTrainerPidDescriptor : -1,
-                           .process = std::atoi(Variable(internal::kTrainerVariable)),
-                           .replaces = Variable("PTQWATCH_REPLACES")});
+                           .process = StartedBy().trainer,
+                           .replaces = StartedBy().replaces});
 }
 
 absl::StatusOr<std::unique_ptr<Monitor>> CreateMonitor(
@@ -68,6 +85,9 @@ absl::StatusOr<std::unique_ptr<Monitor>> CreateMonitor(
   options.run_dir = manifest.run_dir;
   options.rank = manifest.rank;
   options.ranks = manifest.ranks;
+  if (options.training_threads == 0) {
+    options.training_threads = static_cast<int>(manifest.training_threads);
+  }
   return internal::LinkedMonitor::Create(std::move(subject), std::move(options),
                                          std::move(exporters), &link);
 }
@@ -76,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> CreateMonitor(
 class Requests {
  public:
   Requests(Monitor* monitor, WorkerLink* link)
-      : monitor_(*monitor), link_(*link), page_(*link->page()) {}
+      : monitor_(*monitor), link_(*link), page_(*link->page()), finishing_(page_.requests.finish) {}
 
   void Serve() {
     while (page_.requests.stop_ms < 0) {
@@ -112,6 +132,8 @@ class Requests {
           monitor_.Finish(std::chrono::milliseconds(page_.requests.finish_ms), cancel);
       internal::Put(internal::Message(status), page_.answers.reason);
       page_.answers.code = status.code();
+      const auto newest = monitor_.latest();
+      page_.answers.sequence = newest == nullptr ? 0 : newest->report.sequence;
       page_.answers.finished.store(number, std::memory_order_release);
     }).detach();
   }
@@ -121,7 +143,7 @@ class Requests {
   Page& page_;
   std::optional<Monitor::IdleScope> idle_;
   CancelToken cancel_;
-  int64_t finishing_ = 0;
+  int64_t finishing_;  // the newest request; those before this process was ready are not for it
 };
 
 }  // namespace
@@ -140,7 +162,7 @@ void EndMeasuringProcess(std::string_view why) {
 
 }  // namespace internal
 
-bool IsMeasuringProcess() { return *Variable(internal::kTrainerVariable) != '\0'; }
+bool IsMeasuringProcess() { return StartedBy().trainer > 0; }
 
 int MeasureForTrainer(std::unique_ptr<Subject> subject, MonitorOptions options,
                       std::vector<std::unique_ptr<Exporter>> exporters) {
@@ -149,6 +171,8 @@ int MeasureForTrainer(std::unique_ptr<Subject> subject, MonitorOptions options,
     internal::Log(Severity::kError, StrCat(opened.status()));
     return EXIT_FAILURE;
   }
+  unsetenv(internal::kTrainerVariable);
+  unsetenv(internal::kReplacesVariable);
   StepBack();
   at::set_num_threads(1);
   WorkerLink* const link = opened->release();  // used by threads until the end of this process
@@ -169,8 +193,9 @@ int MeasureForTrainer(std::unique_ptr<Subject> subject, MonitorOptions options,
     monitor = CreateMonitor(std::move(subject), std::move(options), std::move(exporters), *link);
   }
   if (!monitor.ok()) internal::EndMeasuringProcess(internal::Message(monitor.status()));
+  Requests requests(monitor->get(), link);
   link->page()->answers.ready.store(getpid(), std::memory_order_release);
-  Requests(monitor->get(), link).Serve();
+  requests.Serve();
   // Threads may be left, and the program's static objects are not to be destroyed beneath them.
   _exit(EXIT_SUCCESS);
 }

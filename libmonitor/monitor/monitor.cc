@@ -21,6 +21,7 @@
 #include "monitor/rank_place.h"
 #include "monitor/remote_monitor.h"
 #include "monitor/running_monitor.h"
+#include "ptqwatch/measure_for_trainer.h"
 
 namespace ptqwatch {
 namespace {
@@ -124,6 +125,11 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     std::vector<std::unique_ptr<Exporter>> exporters, internal::WorkerLink* link) {
   const internal::DefaultFloatEnvironment environment;
   return internal::Guard([&]() -> absl::StatusOr<std::unique_ptr<Monitor>> {
+    // Whatever the options: it would train a second time, beside its trainer.
+    if (link == nullptr && IsMeasuringProcess()) {
+      internal::EndMeasuringProcess(
+          "the program does not call MeasureForTrainer before Monitor::Create");
+    }
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);

@@ -32,7 +32,7 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
       probe_state_(std::move(past.probe_state)),
       analyzer_(std::move(past.analyzer)),
       failures_(options.max_failures_in_a_row),
-      skips_(core_->schedule),
+      skips_(core_->schedule, core_->board.Read(0, 0)),
       phases_(&core_->page->board.phase_changes(), past.phase),
       alerts_(past.announced, options.on_alert, core_->context.cancel),
       states_({.run_dir = core_->publisher->run().run_dir,
@@ -87,6 +87,7 @@ void MonitorThread::Run() noexcept {
   const Snapshot* filled = core_->slot->BeginLoading();
   if (filled == nullptr) return WorkAtJobs();
   core_->board.SetBusy(true, InSeconds(core_->clock->Monotonic()));
+  core_->page->switches.busy = true;
   loading_ = true;
   ++measured_;
   // Most static objects of the closure are made by the first snapshots.
@@ -105,6 +106,7 @@ void MonitorThread::Run() noexcept {
   // A snapshot that Stop has interrupted is left to a successor.
   if (!core_->context.cancel.cancelled()) core_->page->slot.Done();
   core_->board.SetBusy(false, InSeconds(core_->clock->Monotonic()));
+  core_->page->switches.busy = false;
   {
     MutexLock lock(mutex_);
     step_in_work_.reset();

@@ -9,6 +9,7 @@
 #include "ATen/core/grad_mode.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
+#include "c10/core/StreamGuard.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "snapshot/device_stream.h"
 
@@ -19,17 +20,25 @@ namespace {
 // has no stream to order its reads with. From a GPU at the bus's speed if the memory is pinned.
 class ToHostStream final : public CpuStream {
  public:
+  // `updates`: where the trainer queues its updates; nullopt: the current stream.
+  explicit ToHostStream(std::optional<c10::Stream> updates) : updates_(updates) {}
+
   void Copy(const Tensors& destinations, const Tensors& sources) override {
     if (sources[0].is_cpu()) return CpuStream::Copy(destinations, sources);
     at::NoGradGuard no_grad;
+    const c10::Device device = sources[0].device();
+    const c10::impl::VirtualGuardImpl runtime(device.type());
+    const c10::Stream stream = updates_.value_or(runtime.getStream(device));
+    const c10::StreamGuard guard(stream);
     for (size_t i = 0; i < sources.size(); ++i) {
       at::Tensor to = destinations[i];
       to.copy_(sources[i], /*non_blocking=*/true);
     }
-    const c10::Device device = sources[0].device();
-    const c10::impl::VirtualGuardImpl runtime(device.type());
-    runtime.synchronizeStream(runtime.getStream(device));
+    runtime.synchronizeStream(stream);
   }
+
+ private:
+  const std::optional<c10::Stream> updates_;
 };
 
 }  // namespace
@@ -75,7 +84,7 @@ absl::Status ProcessTrainer::Prepare(const TensorTable& live, const Manifest& ma
     tensors[static_cast<size_t>(live.index[i])] = std::move(shared[i].tensor);
   }
   slot_.emplace(&page_.slot, std::move(tensors));
-  const auto stream = std::make_shared<ToHostStream>();
+  const auto stream = std::make_shared<ToHostStream>(subject_->UpdateStream());
   OptimizerStaging moments;
   if (optimizer_) {
     PTQWATCH_ASSIGN_OR_RETURN(
@@ -111,6 +120,7 @@ void ProcessTrainer::WorkerEnded() noexcept {
   TrainerSwitches& switches = page_.switches;
   switches.idle = true;
   switches.measuring = false;
+  switches.busy = false;
   switches.rest_until_ns = 0;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/Parallel.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
@@ -27,6 +28,8 @@ constexpr milliseconds kLook{2};
 constexpr std::chrono::seconds kRemoteTimeAtEnd{2};
 // The process ends its own wait at the deadline and then answers.
 constexpr std::chrono::seconds kTimeToAnswer{2};
+// How long Finish waits for its report to be in the journal.
+constexpr std::chrono::seconds kTimeToWrite{2};
 
 absl::Status CheckOptions(const MonitorOptions& options) {
   if (options.run_dir.empty()) {
@@ -65,19 +68,26 @@ absl::StatusOr<std::unique_ptr<RemoteMonitor>> RemoteMonitor::Start(
     std::unique_ptr<Subject> subject, const MonitorOptions& placed, const MonitorOptions& given) {
   PTQWATCH_RETURN_IF_ERROR(CheckOptions(placed));
   const ProcessOptions& process = *placed.process;
-  // It would train a second time, beside its trainer.
-  if (IsMeasuringProcess())
-    EndMeasuringProcess("the program does not call MeasureForTrainer before Monitor::Create");
+  // The server writes there, too, and may be faster than the process.
+  std::error_code error;
+  std::filesystem::create_directories(placed.run_dir, error);
+  if (error) {
+    return absl::UnavailableError(
+        StrCat("MonitorOptions.run_dir = '", placed.run_dir, "': ", error.message()));
+  }
   PTQWATCH_ASSIGN_OR_RETURN(
       std::unique_ptr<ProcessTrainer> trainer,
-      ProcessTrainer::Create(std::move(subject), placed,
-                             {.run_dir = given.run_dir,
-                              .rank = given.rank,
-                              .ranks = given.ranks,
-                              .longest_silence_ms = process.longest_silence.count()}));
+      ProcessTrainer::Create(
+          std::move(subject), placed,
+          {.run_dir = given.run_dir,
+           .rank = given.rank,
+           .ranks = given.ranks,
+           .training_threads =
+               placed.training_threads > 0 ? placed.training_threads : at::get_num_threads(),
+           .longest_silence_ms = process.longest_silence.count()}));
   std::unique_ptr<RemoteMonitor> monitor(new RemoteMonitor(std::move(trainer), placed.run_dir));
   PTQWATCH_RETURN_IF_ERROR(monitor->StartProcess(process));
-  const absl::Status ready = monitor->AwaitReady(steady_clock::now() + process.start_timeout);
+  const absl::Status ready = monitor->AwaitReady(steady_clock::now() + process.start_timeout, {});
   if (absl::IsDeadlineExceeded(ready)) {
     Log(Severity::kWarning, StrCat(ready, "; training starts without it"));
   } else if (!ready.ok()) {
@@ -103,12 +113,19 @@ absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options) {
                                 .files = {trainer_->file(), trainer_->wake()},
                                 .final_status = kFailedStatus};
   PTQWATCH_ASSIGN_OR_RETURN(command.program, ProgramOf(options));
-  // One thread, as in the monitor thread, and no barrier that spins.
-  const std::string own = StrCat(kTrainerVariable, "=", getpid());
-  command.environment = {own, "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"};
+  // One thread, as in the monitor thread.
+  const std::vector<std::string> own = {StrCat(kTrainerVariable, "=", getpid()),
+                                        "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1",
+                                        StrCat(kReplacesVariable, "=")};
+  command.environment = own;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    command.environment.push_back(*variable);
+    const std::string_view text = *variable;
+    const bool replaced = std::any_of(own.begin(), own.end(), [&](std::string_view set) {
+      return text.starts_with(set.substr(0, set.find('=') + 1));
+    });
+    if (!replaced) command.environment.emplace_back(text);
   }
+  command.environment.erase(command.environment.begin() + 3);  // the keeper sets it
   // By syscall, because pidfd_open needs glibc 2.36.
   pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   if (pidfd_ >= 0) command.files.push_back(pidfd_);
@@ -122,15 +139,22 @@ bool RemoteMonitor::ready() const {
   return process != 0 && process == worker_->state().process;
 }
 
-absl::Status RemoteMonitor::AwaitReady(steady_clock::time_point until) {
+absl::Status RemoteMonitor::Failure() const {
+  const WorkerKeeper::State state = worker_->state();
+  // One that has not measured at all would hardly do so the next time.
+  const bool never = page_.answers.ready == 0 && !state.end.empty();
+  if (stopped_ || (!state.over && !never)) return absl::OkStatus();
+  const std::string failure = page_.answers.failure.data();
+  return absl::FailedPreconditionError(
+      failure.empty() ? StrCat("the process that measures ended (", state.end, ")") : failure);
+}
+
+absl::Status RemoteMonitor::creation_status() const { return Failure(); }
+
+absl::Status RemoteMonitor::AwaitReady(steady_clock::time_point until, const CancelToken& cancel) {
   while (!ready()) {
-    const WorkerKeeper::State state = worker_->state();
-    const std::string failure = page_.answers.failure.data();
-    // One that has not measured at all would hardly do so the next time.
-    if (state.over || (page_.answers.ready == 0 && !state.end.empty())) {
-      return absl::FailedPreconditionError(
-          failure.empty() ? StrCat("the process that measures ended (", state.end, ")") : failure);
-    }
+    PTQWATCH_RETURN_IF_ERROR(Failure());
+    if (cancel.cancelled()) return absl::CancelledError("Finish was cancelled");
     if (steady_clock::now() >= until) {
       return absl::DeadlineExceededError("the process that measures is not ready");
     }
@@ -162,20 +186,28 @@ std::optional<absl::Status> RemoteMonitor::FinishOnce(steady_clock::time_point d
     }
     std::this_thread::sleep_for(kLook);
   }
-  return absl::Status(page_.answers.code.load(), page_.answers.reason.data());
+  const absl::Status answer(page_.answers.code.load(), page_.answers.reason.data());
+  // The journal is written by a thread of its own.
+  const int64_t sequence = page_.answers.sequence;
+  for (const auto until = steady_clock::now() + kTimeToWrite;
+       sequence > 0 && steady_clock::now() < until; std::this_thread::sleep_for(kLook)) {
+    const auto newest = latest();
+    if (newest != nullptr && newest->report.sequence >= sequence) break;
+  }
+  return answer;
 }
 
 absl::Status RemoteMonitor::Finish(milliseconds timeout, const CancelToken& cancel) {
   if (stopped_) return absl::FailedPreconditionError("Finish after Stop");
   const auto deadline = steady_clock::now() + timeout;
   while (true) {
-    PTQWATCH_RETURN_IF_ERROR(AwaitReady(deadline));
+    PTQWATCH_RETURN_IF_ERROR(AwaitReady(deadline, cancel));
     if (const std::optional<absl::Status> finished = FinishOnce(deadline, cancel)) return *finished;
-    if (cancel.cancelled()) return absl::CancelledError("Finish was cancelled");
   }
 }
 
 absl::Status RemoteMonitor::Stop(milliseconds deadline) {
+  MutexLock lock(stop_mutex_);
   if (worker_ == nullptr || stopped_.exchange(true)) return absl::OkStatus();
   const bool asked = ready() && deadline.count() > 0;
   page_.requests.stop_ms = deadline.count() * 4 / 5;

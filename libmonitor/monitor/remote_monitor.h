@@ -22,6 +22,8 @@ namespace ptqwatch::internal {
 
 /// The environment variable with the pid of the trainer that a process measures for.
 inline constexpr char kTrainerVariable[] = "PTQWATCH_TRAINER";
+/// The one with the reason why an earlier process ended (WorkerKeeper).
+inline constexpr char kReplacesVariable[] = "PTQWATCH_REPLACES";
 /// Descriptors of that process.
 inline constexpr int kMemoryDescriptor = 3;
 inline constexpr int kWakeDescriptor = 4;
@@ -50,6 +52,8 @@ class RemoteMonitor final : public MonitorPart {
   void EndIdle() noexcept override { AddIdle(-1); }
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) override;
   absl::Status Stop(std::chrono::milliseconds deadline) override;
+  /// Not OK, too, if the process has turned out later to be unable to measure.
+  absl::Status creation_status() const override;
   std::string Describe() const override;
   /// As of the run directory, at most a second old.
   MonitorStatus status() const override;
@@ -62,8 +66,10 @@ class RemoteMonitor final : public MonitorPart {
  private:
   RemoteMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir);
   absl::Status StartProcess(const ProcessOptions& options);
-  // Waits until the running process measures. Not OK if it cannot.
-  absl::Status AwaitReady(std::chrono::steady_clock::time_point until);
+  // Not OK if the process cannot measure, so that no other one follows.
+  absl::Status Failure() const;
+  // Waits until the running process measures.
+  absl::Status AwaitReady(std::chrono::steady_clock::time_point until, const CancelToken& cancel);
   bool ready() const;
   // The answer of the process that measures now; nullopt if it ends first.
   std::optional<absl::Status> FinishOnce(std::chrono::steady_clock::time_point deadline,
@@ -76,6 +82,7 @@ class RemoteMonitor final : public MonitorPart {
   const std::unique_ptr<RunSource> run_;
   int pidfd_ = -1;  // of this process
   std::unique_ptr<WorkerKeeper> worker_;
+  Mutex stop_mutex_;  // held by Stop
   std::atomic<bool> stopped_{false};
   mutable Mutex mutex_;
   SharedServer::News server_ ABSL_GUARDED_BY(mutex_);

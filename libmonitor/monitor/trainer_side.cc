@@ -70,7 +70,7 @@ void TrainerSide::BeforeUpdate() noexcept {
 
 bool TrainerSide::HasTimeForMore() const noexcept {
   const TrainerSwitches& switches = page_.switches;
-  return page_.slot.free() && !page_.slot.measuring() &&
+  return page_.slot.free() && !switches.busy.load(std::memory_order_relaxed) &&
          !switches.paused.load(std::memory_order_relaxed) &&
          !switches.idle.load(std::memory_order_relaxed) &&
          switches.rest_until_ns.load(std::memory_order_relaxed) <=
@@ -114,7 +114,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   const double now = InSeconds(options_.clock->Monotonic());
   if (board.step_checks().OnStep(info)) wake_();  // the measuring half announces mistakes
   lr_.Step(info.step, info.learning_rate, info.phase);
-  if (board.phase_changes().Note(lr_.phase(), info.step)) wake_();
+  if (past_known_ && board.phase_changes().Note(lr_.phase(), info.step)) wake_();
   board.OnStep(info, lr_.phase(), now);
   board.step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
                             last_ && page_.slot.has_taken(last_->step));

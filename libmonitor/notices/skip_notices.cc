@@ -22,14 +22,24 @@ std::string ScheduleThatFits(const ScheduleOptions& schedule, const MonitorStatu
   return StrFormat("every_seconds = %.0f", std::ceil(seconds));
 }
 
+// Due snapshots that were not taken.
+int64_t Skips(const MonitorStatus& status) {
+  return Count(status, SnapshotResult::kSkippedBusy) +
+         Count(status, SnapshotResult::kSkippedMismatch) + Count(status, SnapshotResult::kFailed);
+}
+
 }  // namespace
+
+SkipNotices::SkipNotices(const ScheduleOptions& schedule, const MonitorStatus& so_far)
+    : schedule_(schedule),
+      skips_(Skips(so_far)),
+      rests_(Count(so_far, SnapshotResult::kSkippedResting)) {}
 
 std::optional<SkipNotices::Notice> SkipNotices::Skipped(const MonitorStatus& status,
                                                         double work_seconds,
                                                         double interval_seconds) {
   const int64_t busy = Count(status, SnapshotResult::kSkippedBusy);
-  const int64_t skips = busy + Count(status, SnapshotResult::kSkippedMismatch) +
-                        Count(status, SnapshotResult::kFailed);
+  const int64_t skips = Skips(status);
   if (skips <= skips_) return std::nullopt;
   Notice notice{.message = StrCat(skips - skips_, " due snapshots were not taken")};
   skips_ = skips;

@@ -19,7 +19,8 @@ class SkipNotices {
     bool first = false;  ///< of its kind: worth a log line
   };
 
-  explicit SkipNotices(const ScheduleOptions& schedule) : schedule_(schedule) {}
+  /// What `so_far` counts is not announced.
+  explicit SkipNotices(const ScheduleOptions& schedule, const MonitorStatus& so_far = {});
 
   /// Snapshots skipped because the slot was not free, or because the copy failed. The first notice
   /// about a busy slot names a schedule with time for every snapshot, given that a snapshot takes
@@ -32,8 +33,8 @@ class SkipNotices {
 
  private:
   const ScheduleOptions schedule_;
-  int64_t skips_ = 0;
-  int64_t rests_ = 0;
+  int64_t skips_;
+  int64_t rests_;
   bool explained_ = false;
 };
 

@@ -188,8 +188,9 @@ absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
   PTQWATCH_ASSIGN_OR_RETURN(device_, ChooseMonitorDevice(options.device, live, live_.parameters(),
                                                          GpuEnvironment::OfProcess()));
   if (!options.snapshots) return absl::OkStatus();
-  PTQWATCH_ASSIGN_OR_RETURN(stream_,
-                            DeviceStream::Create(live, device_.device, subject_.UpdateStream()));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      stream_, DeviceStream::Create(live, device_.device,
+                                    options.live ? std::nullopt : subject_.UpdateStream()));
   device_reserve_bytes_ = options.device_reserve_bytes;
   const int64_t model = live_.bytes();
   const bool here = device_.device == live;

@@ -33,6 +33,7 @@ std::string ToJson(const Manifest& manifest) {
             {"optimizer", manifest.optimizer.offset},
             {"moments", RowsOf(manifest.optimizer.moments)},
             {"run_dir", manifest.run_dir},
+            {"training_threads", manifest.training_threads},
             {"schedule", manifest.schedule},
             {"longest_silence_ms", manifest.longest_silence_ms}};
   if (manifest.rank) json["rank"] = *manifest.rank;
@@ -46,6 +47,7 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view json) {
     Manifest manifest{.layout = TensorsOf(read.at("layout")),
                       .optimizer = {read.at("optimizer"), TensorsOf(read.at("moments"))},
                       .run_dir = read.at("run_dir"),
+                      .training_threads = read.at("training_threads"),
                       .schedule = read.at("schedule"),
                       .longest_silence_ms = read.at("longest_silence_ms")};
     if (read.contains("rank")) manifest.rank = read["rank"].get<int64_t>();

@@ -21,6 +21,7 @@ struct Manifest {
   std::string run_dir = {};
   std::optional<int64_t> rank = {};
   std::optional<int64_t> ranks = {};
+  int64_t training_threads = 0;
   std::string schedule = {};  ///< as TextOf gives it; both halves must have the same
   /// A process whose losses closure gives no sign of life for this long ends; 0: no limit.
   int64_t longest_silence_ms = 0;

@@ -61,7 +61,9 @@ void WorkerLink::PassOnServer(const Measurer& measurer) {
   const std::optional<SharedServer::News> news = page_.server.Read(server_seen_);
   if (!news) return;
   measurer.set_server(news->status, news->process);
-  if (news->message.empty()) return;
+  if (news->message.empty() || page_.server_announced.exchange(server_seen_) == server_seen_) {
+    return;
+  }
   measurer.announce(Event::Kind::kServerFailed, news->failed ? Severity::kError : Severity::kInfo,
                     news->message);
 }

@@ -286,7 +286,7 @@ struct MonitorOptions {
   /// trainer; off by default. Needs a `run_dir` or `serve`, and no exporters. OnStep copies due
   /// snapshots to memory that both processes share, in the trainer's thread, so
   /// `copy_beside_training` has no effect. Reports are the same bits. A process that ends is
-  /// replaced.
+  /// replaced. Commands of Monitor::control are limited like those of other programs.
   std::optional<ProcessOptions> process = {};
 
   /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its

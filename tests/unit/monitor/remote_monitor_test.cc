@@ -77,10 +77,12 @@ class RemoteMonitorTest : public ::testing::Test {
  protected:
   RemoteMonitorTest() { SetLogSink(Severity::kError, nullptr); }
 
-  absl::StatusOr<std::unique_ptr<Monitor>> Create(const std::string& way = "works") {
+  absl::StatusOr<std::unique_ptr<Monitor>> Create(
+      const std::string& way = "works",
+      std::chrono::milliseconds start_timeout = std::chrono::seconds(60)) {
     trainer_.emplace(/*seed=*/1);
     MonitorOptions options = Options(directory_.path());
-    options.process = ProcessOptions{.arguments = {way}};
+    options.process = ProcessOptions{.arguments = {way}, .start_timeout = start_timeout};
     return Monitor::Create(trainer_->MakeSubject(), options);
   }
   void TrainTo(Monitor& monitor, int64_t last) {
@@ -130,17 +132,28 @@ TEST_F(RemoteMonitorTest, ReportsAreThoseOfAThread) {
 TEST_F(RemoteMonitorTest, AProcessThatIsKilledIsReplaced) {
   auto monitor = Create();
   ASSERT_TRUE(monitor.ok()) << monitor.status();
-  TrainTo(**monitor, 20);
+  TrainTo(**monitor, 25);
+  EXPECT_EQ((*monitor)->Finish(std::chrono::seconds(60)), absl::OkStatus());
   const pid_t first = ProcessOf(**monitor);
   ASSERT_GT(first, 0);
   ASSERT_EQ(kill(first, SIGKILL), 0);
   TrainTo(**monitor, 30);
   EXPECT_EQ((*monitor)->Finish(std::chrono::seconds(60)), absl::OkStatus());
   EXPECT_NE(ProcessOf(**monitor), first);
-  const std::vector<Report> reports = ReportsOf(directory_);
-  ASSERT_FALSE(reports.empty());
-  EXPECT_EQ(reports.back().step, 30);
+  EXPECT_EQ((*monitor)->latest()->report.step, 30);
   EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(20)).ok());
+  std::vector<int64_t> steps;
+  for (const Report& report : ReportsOf(directory_)) steps.push_back(report.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{20, 25, 30})) << "the second one finishes when asked";
+}
+
+TEST_F(RemoteMonitorTest, AProcessThatFailsLateIsKnownLater) {
+  auto monitor = Create("throws", std::chrono::milliseconds(0));
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  EXPECT_TRUE(Eventually([&] { return !(*monitor)->creation_status().ok(); }));
+  EXPECT_THAT(std::string((*monitor)->creation_status().message()), HasSubstr("replica"));
+  TrainTo(**monitor, 3);
+  EXPECT_FALSE((*monitor)->Finish(std::chrono::seconds(60)).ok());
 }
 
 TEST_F(RemoteMonitorTest, AProcessThatHangsEndsWithStop) {

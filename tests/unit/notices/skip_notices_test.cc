@@ -34,6 +34,16 @@ TEST_F(SkipNoticesTest, ExplainsTheFirstAndCountsTheOthers) {
   EXPECT_EQ(second->message, "2 due snapshots were not taken");
 }
 
+TEST_F(SkipNoticesTest, LeavesOutWhatAnEarlierProcessHasAnnounced) {
+  Add(SnapshotResult::kSkippedBusy, 2);
+  Add(SnapshotResult::kSkippedResting, 1);
+  SkipNotices second({.every = 100}, status);
+  EXPECT_FALSE(second.Skipped(status, 30, 10));
+  EXPECT_FALSE(second.Rested(status, /*spare=*/false, 0.02));
+  Add(SnapshotResult::kFailed, 1);
+  EXPECT_EQ(second.Skipped(status, 30, 10)->message.substr(0, 1), "1");
+}
+
 TEST_F(SkipNoticesTest, SaysOnceThatTheMonitorRests) {
   EXPECT_FALSE(notices.Rested(status, /*spare=*/false, 0.02));
   Add(SnapshotResult::kSkippedResting, 1);
