@@ -2,6 +2,7 @@
 
 #include "base/stopwatch.h"
 #include "base/strings.h"
+#include "budget/work_budget.h"
 
 namespace ptqwatch::internal {
 
