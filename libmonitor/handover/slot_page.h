@@ -70,7 +70,7 @@ class SlotPage {
     return taken_step_.load(std::memory_order_relaxed) == step;
   }
 
-  /// Of the snapshot in the slot; written by the half that has the slot.
+  /// The header of the snapshot in the slot; the half that has the slot writes it.
   SnapshotHeader header;
   double stall_seconds = 0;  ///< how long OnStep blocked the trainer's thread
 

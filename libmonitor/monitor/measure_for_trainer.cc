@@ -31,8 +31,8 @@ using internal::WorkerLink;
 // How often requests are looked for if no signal of the trainer arrives.
 constexpr std::chrono::milliseconds kLook{100};
 
-// What the environment says of the trainer. Read once, because it is not for this process's
-// children.
+// The process that this one measures for, by the environment. Read once, because this process's
+// children are no workers.
 struct Starter {
   pid_t trainer = 0;
   std::string replaces = {};

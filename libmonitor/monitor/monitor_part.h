@@ -16,9 +16,9 @@
 
 namespace ptqwatch::internal {
 
-/// What is behind a Monitor: one that measures in this process (RunningMonitor), one whose
-/// measuring half is another process (RemoteMonitor), or one that could not be created
-/// (InertMonitor). Monitor documents the members of the same name.
+/// A Monitor's inside: one that measures in this process (RunningMonitor), one whose measuring half
+/// is another process (RemoteMonitor), or one that could not be created (InertMonitor). Monitor
+/// documents the members of the same name.
 class MonitorPart {
  public:
   virtual ~MonitorPart() = default;

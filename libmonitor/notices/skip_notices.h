@@ -19,7 +19,7 @@ class SkipNotices {
     bool first = false;  ///< of its kind: worth a log line
   };
 
-  /// What `so_far` counts is not announced.
+  /// Skips that `so_far` counts are not announced.
   explicit SkipNotices(const ScheduleOptions& schedule, const MonitorStatus& so_far = {});
 
   /// Snapshots skipped because the slot was not free, or because the copy failed. The first notice

@@ -13,7 +13,7 @@
 
 namespace ptqwatch::internal {
 
-/// What the memory that a trainer shares holds, for the process that measures.
+/// The contents of the memory that a trainer shares with the process that measures.
 struct Manifest {
   std::vector<SharedTensor> layout = {};
   OptimizerLayout optimizer = {};

@@ -12,7 +12,7 @@ class SlotPageTest : public ::testing::Test {
     page_.header = {.info = {.step = step}};
     page_.Offer();
   }
-  // What the successor of a measuring process that has ended here finds to measure.
+  // Whether a measuring process that takes over here finds this step to measure.
   bool SuccessorFinds(int64_t step) {
     page_.TakeOver();
     return page_.filled() && page_.header.info.step == step;

@@ -60,7 +60,7 @@ int Measure(const std::string& way) {
   return MeasureForTrainer(std::move(subject), options);
 }
 
-// Of a run directory, without what depends on time.
+// The reports of a run directory, without their times.
 std::vector<Report> ReportsOf(const testing::TempDir& directory) {
   std::vector<Report> reports;
   const auto read = OpenRunDirectory(directory.path())->Reports();
