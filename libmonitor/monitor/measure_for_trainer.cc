@@ -7,15 +7,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "ATen/Parallel.h"
 #include "base/log.h"
 #include "base/strings.h"
-#include "base/text_file.h"
 #include "monitor/linked_monitor.h"
 #include "monitor/remote_monitor.h"
 #include "monitor/trainer_options.h"
