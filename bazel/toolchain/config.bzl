@@ -1,4 +1,4 @@
-"""g++ with the flags that CMake's Release gives it and no others, so that ccache finds what a build with CMake compiled."""
+"""g++ with the flags that CMake's Release gives it."""
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
 load("@bazel_tools//tools/cpp:cc_toolchain_config_lib.bzl", "feature", "flag_group", "flag_set", "tool_path", "with_feature_set")
@@ -27,6 +27,8 @@ def _gcc_config(context):
             feature(name = "fastbuild"),
             feature(name = "random_seed"),  # Bazel's own gives each object another flag
             feature(name = "mode_flags", enabled = True, flag_sets = [
+                # Bazel knows the headers of a project that uses us by paths through a link, which g++ would resolve.
+                _flags(["-fno-canonical-system-headers"], ["opt", "dbg", "fastbuild"]),
                 _flags(["-O3", "-DNDEBUG"], ["opt"]),
                 _flags(["-g"], ["dbg", "fastbuild"]),
             ]),

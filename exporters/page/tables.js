@@ -61,7 +61,7 @@ function layersTable(report) {
     bar.style.width = `${Math.max(0, 100 * (byCost ? layer.cost : layer.output_error_ratio || 0) / most) || 0}%`;
     const cells = [percent(layer.output_error_ratio), el('td', {class: 'more'}, number(traces.get(layer.name), 3))];
     if (byCost) cells.push(number(layer.cost, 3));
-    return [layer.name, ...cells, el('td', {class: 'track'}, bar)];
+    return [layer.stacked ? `${layer.name} (${integer(layer.stacked)})` : layer.name, ...cells, el('td', {class: 'track'}, bar)];
   });
   const name = quantizerName(entry);
   const trace = el('th', {scope: 'col', class: 'more'}, 'Hessian trace');

@@ -46,12 +46,12 @@ void EndProcess() {
   registry.caller = std::this_thread::get_id();
   // A called function may add another one.
   while (!registry.ends.empty()) {
-    const auto [owner, end] = registry.ends.back();
+    const auto last = registry.ends.back();
     registry.ends.pop_back();
-    registry.calling = owner;
+    registry.calling = last.first;
     lock.Unlock();
-    (void)Guard([end = end] {
-      (*end)();
+    (void)Guard([&last] {
+      (*last.second)();
       return absl::OkStatus();
     });
     lock.Lock();

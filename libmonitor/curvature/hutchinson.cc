@@ -6,12 +6,14 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/student_quantile.h"
+#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -87,33 +89,66 @@ std::string LayerOf(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
 
-// The estimates for the whole, the weighted sum, parts and layers, from the same products.
+// The traces of sets of parts, by the name of the set.
+class BlockSums {
+ public:
+  void Include(std::string name, std::vector<size_t> parts) {
+    names_.push_back(std::move(name));
+    parts_.push_back(std::move(parts));
+    sums_.emplace_back();
+  }
+  // Adds one probe vector's values of all parts.
+  void Add(const std::vector<double>& values) {
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      double sum = 0;
+      for (const size_t part : parts_[i]) sum += values[part];
+      sums_[i].Add(sum);
+    }
+  }
+  std::vector<BlockTrace> Traces() const {
+    std::vector<BlockTrace> traces;
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      traces.push_back({names_[i], sums_[i].value(), sums_[i].StandardError()});
+    }
+    return traces;
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<std::vector<size_t>> parts_;
+  std::vector<Mean> sums_;
+};
+
+// The estimates for the whole, the weighted sum and blocks, from the same products.
 class TraceSums {
  public:
   TraceSums(const VectorSpace& space, absl::Span<const double> part_weights)
-      : parts_(space.pieces()), part_weights_(part_weights), by_part_(parts_.size()) {
-    for (const VectorSpace::Part& part : parts_) {
-      const std::string layer = LayerOf(part.name);
-      if (layers_.empty() || layers_.back() != layer) layers_.push_back(layer);
-      layer_of_.push_back(layers_.size() - 1);
+      : part_weights_(part_weights) {
+    const std::vector<VectorSpace::Part>& parts = space.pieces();
+    for (size_t i = 0; i < parts.size(); ++i) by_part_.Include(parts[i].name, {i});
+    for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+      const std::string layer = LayerOf(parts[begin].name);
+      std::vector<size_t> members;
+      while (end < parts.size() && LayerOf(parts[end].name) == layer) members.push_back(end++);
+      by_layer_.Include(layer, std::move(members));
     }
-    by_layer_.resize(layers_.size());
+    const auto name_of = [&](size_t i) { return std::string_view(parts[i].name); };
+    for (LayerGroup& group : GroupLayers(parts.size(), name_of)) {
+      if (group.stacked()) by_stack_.Include(std::move(group.name), std::move(group.members));
+    }
   }
 
   // Adds one probe vector's values of all parts.
   void Add(const std::vector<double>& parts) {
     double sum = 0;
     double weighted_sum = 0;
-    std::vector<double> layer_sums(layers_.size());
     for (size_t i = 0; i < parts.size(); ++i) {
-      by_part_[i].Add(parts[i]);
       sum += parts[i];
       weighted_sum += part_weights_[i] * parts[i];
-      layer_sums[layer_of_[i]] += parts[i];
     }
     whole_.Add(sum);
     weighted_.Add(weighted_sum);
-    for (size_t i = 0; i < layer_sums.size(); ++i) by_layer_[i].Add(layer_sums[i]);
+    for (BlockSums* blocks : {&by_part_, &by_layer_, &by_stack_}) blocks->Add(parts);
   }
 
   const Mean& whole() const { return whole_; }
@@ -123,24 +158,18 @@ class TraceSums {
     trace.trace_stderr = whole_.StandardError();
     trace.weighted_trace = weighted_.value();
     trace.weighted_trace_stderr = weighted_.StandardError();
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      trace.parameters.push_back(
-          {parts_[i].name, by_part_[i].value(), by_part_[i].StandardError()});
-    }
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      trace.layers.push_back({layers_[i], by_layer_[i].value(), by_layer_[i].StandardError()});
-    }
+    trace.parameters = by_part_.Traces();
+    trace.layers = by_layer_.Traces();
+    trace.stacks = by_stack_.Traces();
   }
 
  private:
-  const std::vector<VectorSpace::Part>& parts_;
   const absl::Span<const double> part_weights_;
-  std::vector<std::string> layers_;
-  std::vector<size_t> layer_of_;  // for each part
   Mean whole_;
   Mean weighted_;
-  std::vector<Mean> by_part_;
-  std::vector<Mean> by_layer_;
+  BlockSums by_part_;
+  BlockSums by_layer_;
+  BlockSums by_stack_;
 };
 
 // The standard error of a trace across the batches whose sum is H.

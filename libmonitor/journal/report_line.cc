@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/strings.h"
+#include "report/layer_columns.h"
 
 namespace ptqwatch::internal {
 
@@ -18,7 +19,7 @@ void LeaveLayersOut(Report& report) {
 }
 
 std::string ReportLine(const AnalyzedReport& report) {
-  std::string line = ToJson(report);
+  std::string line = ToColumnJson(report);
   if (line.size() <= kMaxLineBytes) return line;
   static RateLimitedLog too_long{std::chrono::hours(1)};
   too_long(Severity::kWarning,
@@ -27,7 +28,7 @@ std::string ReportLine(const AnalyzedReport& report) {
                   " bytes, and at most ", kMaxLineBytes, " can be read"));
   AnalyzedReport shorter = report;
   LeaveLayersOut(shorter.report);
-  return ToJson(shorter);
+  return ToColumnJson(shorter);
 }
 
 }  // namespace ptqwatch::internal

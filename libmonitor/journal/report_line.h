@@ -14,8 +14,8 @@ inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 /// Drops the results by layer and by parameter: most of a report's bytes, which no series needs.
 void LeaveLayersOut(Report& report);
 
-/// The line of a report in a journal, without a newline. Without layers, and with a line of the
-/// log, if it would be longer than kMaxLineBytes: some ten thousand layers with four quantizers.
+/// The line of a report in a journal, without a newline (ToColumnJson). Without layers, and with a
+/// line of the log, if it would be longer than kMaxLineBytes.
 std::string ReportLine(const AnalyzedReport& report);
 
 }  // namespace ptqwatch::internal

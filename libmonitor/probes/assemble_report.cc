@@ -1,9 +1,13 @@
 #include "probes/assemble_report.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <variant>
 
 #include "probes/prediction_check.h"
+#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -19,7 +23,7 @@ void AddTo(Report& report, const QuantizationResult& result) {
   report.probe_accuracy_stderr = result.accuracy_stderr;
   report.calibration_mode = result.calibration_mode;
   report.quantization = result.quantizers;
-  report.skipped_layers = result.skipped_layers;
+  report.skipped_layers = GroupSkipped(result.skipped_layers);
   report.unseen = result.unseen;
 }
 
@@ -35,13 +39,20 @@ void AddTo(QuantizationReport& report, const ErrorCurvature& error) {
   report.loss_along = error.loss_along;
   report.beyond_quadratic_scale = BeyondQuadratic(error.loss_along);
   report.critical_sharpness.reset();
-  for (const ErrorCurvature::Layer& row : error.layers) {
-    const auto layer = std::find_if(
-        report.layers.begin(), report.layers.end(),
-        [&](const LayerQuantization& candidate) { return candidate.name == row.name; });
-    if (layer == report.layers.end()) continue;
-    layer->gradient_term_nats = row.gradient_term_nats;
-    layer->curvature_term_nats = row.curvature_term_nats;
+  std::unordered_map<std::string_view, LayerQuantization*> rows;
+  for (LayerQuantization& row : report.layers) {
+    row.gradient_term_nats.reset();
+    row.curvature_term_nats.reset();
+    rows.emplace(row.name, &row);
+  }
+  for (const ErrorCurvature::Layer& layer : error.layers) {
+    for (const std::string& name : {layer.name, StackOf(layer.name)}) {
+      const auto found = rows.find(name);
+      if (found == rows.end()) continue;
+      LayerQuantization& row = *found->second;
+      row.gradient_term_nats = row.gradient_term_nats.value_or(0) + layer.gradient_term_nats;
+      row.curvature_term_nats = row.curvature_term_nats.value_or(0) + layer.curvature_term_nats;
+    }
   }
 }
 

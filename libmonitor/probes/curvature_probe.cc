@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -15,6 +16,7 @@
 #include "curvature/hessian_operator.h"
 #include "probes/edge_of_stability_stage.h"
 #include "probes/error_measurement.h"
+#include "report/layer_groups.h"
 #include "report/watched_quantizer.h"
 #include "snapshot/memory_meter.h"
 
@@ -70,13 +72,30 @@ void Fill(const HessianTrace& trace, const VectorSpace& space,
   curvature.trace_batch_stderr = trace.trace_batch_stderr;
   curvature.weighted_trace = trace.weighted_trace;
   curvature.weighted_trace_stderr = trace.weighted_trace_stderr;
-  for (size_t i = 0; i < space.pieces().size(); ++i) {
-    LayerCurvature& layer = curvature.layers.emplace_back();
-    layer.name = space.pieces()[i].name;
-    layer.parameters = space.pieces()[i].elements;
-    layer.trace = trace.parameters[i].trace;
-    layer.trace_stderr = trace.parameters[i].trace_stderr;
-    layer.weight_mean_square = mean_squares[i];
+  const std::vector<VectorSpace::Part>& pieces = space.pieces();
+  const auto add_row = [&](const BlockTrace& block, absl::Span<const size_t> members) {
+    LayerCurvature& row = curvature.layers.emplace_back();
+    row.name = block.name;
+    row.trace = block.trace;
+    row.trace_stderr = block.trace_stderr;
+    row.weight_mean_square = mean_squares[members.front()];
+    for (const size_t member : members) {
+      row.parameters += pieces[member].elements;
+      // The running mean.
+      *row.weight_mean_square += (mean_squares[member] - *row.weight_mean_square) *
+                                 static_cast<double>(pieces[member].elements) /
+                                 static_cast<double>(row.parameters);
+    }
+    if (members.size() > 1) row.stacked = std::ssize(members);
+  };
+  const auto name_of = [&](size_t i) { return std::string_view(pieces[i].name); };
+  const auto trace_of = [&](size_t i) { return trace.parameters[i].trace; };
+  auto stack = trace.stacks.begin();
+  for (const LayerGroup& group : GroupLayers(pieces.size(), name_of)) {
+    if (group.stacked()) add_row(*stack++, group.members);
+    for (const size_t member : group.stacked() ? LargestMembers(group, trace_of) : group.members) {
+      add_row(trace.parameters[member], {&member, 1});
+    }
   }
 }
 

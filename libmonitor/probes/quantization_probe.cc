@@ -1,6 +1,7 @@
 #include "probes/quantization_probe.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -10,6 +11,7 @@
 #include "probes/layer_costs.h"
 #include "probes/loss_comparison.h"
 #include "probes/work_share.h"
+#include "report/layer_groups.h"
 #include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
@@ -140,13 +142,16 @@ ProbeNeeds QuantizationProbe::Needs(int64_t available) const {
                 plan.covered_parameters, table.parameters(),
                 100.0 * static_cast<double>(plan.covered_parameters) / parameters,
                 plan.layers.size(), plan.gram_inputs.size());
-  for (const CoveredLayer& layer : plan.layers) {
-    text += StrFormat("  %-40s %d -> %d\n", layer.name, layer.inputs, layer.outputs);
+  const auto name_of = [&](size_t i) { return std::string_view(plan.layers[i].name); };
+  for (const LayerGroup& group : GroupLayers(plan.layers.size(), name_of)) {
+    const CoveredLayer& layer = plan.layers[group.members[0]];
+    text += StrFormat("  %-40s %d -> %d%s\n", group.name, layer.inputs, layer.outputs,
+                      group.stacked() ? StrCat(", ", group.members.size(), " of them") : "");
   }
   text += "left in full precision:\n";
   int64_t vectors = 0;
   int64_t in_vectors = 0;
-  for (const SkippedLayer& skipped : plan.skipped) {
+  for (const SkippedLayer& skipped : GroupSkipped(plan.skipped)) {
     if (skipped.reason == kNotAMatrix) {
       ++vectors;
       in_vectors += skipped.parameters;

@@ -1,12 +1,16 @@
 #include "probes/quantizer_report.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/strings.h"
 #include "notices/probe_outcome.h"
 #include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
+#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 
@@ -52,6 +56,7 @@ QuantizedLayerRow RowOf(std::string_view layer, const QuantizerSpec& spec, const
     report.scale_bias_ratio = weight.error_parts->scale_bias;
   }
   if (weight.output_energy.value_or(0) > 0) {
+    row.output_energy = *weight.output_energy;
     if (weight.loss) report.output_error_ratio = *weight.loss / *weight.output_energy;
     if (weight.rtn_loss) report.rtn_output_error_ratio = *weight.rtn_loss / *weight.output_energy;
   }
@@ -64,17 +69,116 @@ QuantizedLayerRow RowOf(std::string_view layer, const QuantizerSpec& spec, const
   return row;
 }
 
+namespace {
+
+// The later the worse.
+constexpr std::array kFromBestToWorst = {LayerStatus::kOk,           LayerStatus::kDamped,
+                                         LayerStatus::kTooFewTokens, LayerStatus::kRtnFallback,
+                                         LayerStatus::kUnsupported,  LayerStatus::kNonFinite};
+
+std::optional<LayerStatus> Worse(std::optional<LayerStatus> a, std::optional<LayerStatus> b) {
+  const auto rank = [](std::optional<LayerStatus> status) {
+    return status ? std::find(kFromBestToWorst.begin(), kFromBestToWorst.end(), *status)
+                  : kFromBestToWorst.begin();
+  };
+  return rank(a) < rank(b) || !a ? b : a;
+}
+
+// By linear interpolation between the sorted values.
+double Quantile(const std::vector<double>& sorted, double share) {
+  const double place = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<size_t>(place);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], place - std::floor(place));
+}
+
+// The mean over the layers that have the value.
+class Average {
+ public:
+  void Add(std::optional<double> value, double weight = 1) {
+    if (!value) return;
+    sum_ += weight * *value;
+    weights_ += weight;
+  }
+  std::optional<double> value() const {
+    return weights_ > 0 ? std::optional(sum_ / weights_) : std::nullopt;
+  }
+
+ private:
+  double sum_ = 0;
+  double weights_ = 0;
+};
+
+LayerQuantization StackRow(const LayerGroup& group, const std::vector<QuantizedLayerRow>& rows) {
+  LayerQuantization stack;
+  stack.name = group.name;
+  stack.stacked = std::ssize(group.members);
+  stack.stacked_ok = 0;
+  Average error, rtn_error, dead_zone, grid_noise, scale_bias, accumulated;
+  std::vector<double> errors;
+  for (const size_t member : group.members) {
+    const QuantizedLayerRow& row = rows[member];
+    const LayerQuantization& layer = row.report;
+    *stack.stacked_ok += layer.status == LayerStatus::kOk ? 1 : 0;
+    stack.status = Worse(stack.status, layer.status);
+    stack.tokens += layer.tokens;
+    stack.skipped_rows += layer.skipped_rows;
+    if (layer.dead_columns) {
+      stack.dead_columns = stack.dead_columns.value_or(0) + *layer.dead_columns;
+    }
+    if (layer.damp) stack.damp = std::max(stack.damp.value_or(0), *layer.damp);
+    error.Add(layer.output_error_ratio, row.output_energy);
+    rtn_error.Add(layer.rtn_output_error_ratio, row.output_energy);
+    dead_zone.Add(layer.dead_zone_ratio);
+    grid_noise.Add(layer.grid_noise_ratio);
+    scale_bias.Add(layer.scale_bias_ratio);
+    accumulated.Add(layer.accumulated_error_ratio);
+    if (layer.output_error_ratio && std::isfinite(*layer.output_error_ratio)) {
+      errors.push_back(*layer.output_error_ratio);
+    }
+  }
+  stack.output_error_ratio = error.value();
+  stack.rtn_output_error_ratio = rtn_error.value();
+  stack.dead_zone_ratio = dead_zone.value();
+  stack.grid_noise_ratio = grid_noise.value();
+  stack.scale_bias_ratio = scale_bias.value();
+  stack.accumulated_error_ratio = accumulated.value();
+  if (errors.empty()) return stack;
+  std::sort(errors.begin(), errors.end());
+  stack.output_error_p10_ratio = Quantile(errors, 0.1);
+  stack.output_error_median_ratio = Quantile(errors, 0.5);
+  stack.output_error_p90_ratio = Quantile(errors, 0.9);
+  return stack;
+}
+
+void AddLayers(std::vector<QuantizedLayerRow>& rows, std::vector<LayerQuantization>& layers) {
+  const auto name_of = [&](size_t i) { return std::string_view(rows[i].report.name); };
+  const auto error_of = [&](size_t i) { return rows[i].report.output_error_ratio.value_or(NAN); };
+  for (const LayerGroup& group : GroupLayers(rows.size(), name_of)) {
+    if (!group.stacked()) {
+      layers.push_back(std::move(rows[group.members[0]].report));
+      continue;
+    }
+    layers.push_back(StackRow(group, rows));
+    for (const size_t member : LargestMembers(group, error_of)) {
+      layers.push_back(std::move(rows[member].report));
+    }
+  }
+}
+
+}  // namespace
+
 absl::Status AddRows(std::vector<QuantizedLayerRow> rows, int64_t all_parameters,
                      QuantizationReport& report) {
   double displacement = 0;
   int64_t parameters = 0;
   std::string nonfinite;
   for (QuantizedLayerRow& row : rows) {
-    report.layers.push_back(std::move(row.report));
     if (nonfinite.empty()) nonfinite = std::move(row.nonfinite);
     displacement += row.squared_displacement;
     parameters += row.parameters;
   }
+  AddLayers(rows, report.layers);
   if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
   report.displacement_norm = std::sqrt(displacement);
   report.coverage_ratio = static_cast<double>(parameters) / static_cast<double>(all_parameters);

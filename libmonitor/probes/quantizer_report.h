@@ -25,13 +25,15 @@ struct QuantizedLayerRow {
   std::string nonfinite = {};  ///< the NaN or infinity because of which there are no codes
   int64_t parameters = 0;      ///< elements of the weight; 0 if it is left as it is
   double squared_displacement = 0;
+  double output_energy = 0;  ///< tr(W H W^T), to which the errors of the output are relative
 };
 
 /// The row of a layer with this result. `gram` may be null.
 QuantizedLayerRow RowOf(std::string_view layer, const QuantizerSpec& spec, const LayerGram* gram,
                         const QuantizedMatrix& result, int64_t parameters);
 
-/// Moves the rows of all layers, in order, into the report of their quantizer. `all_parameters`
+/// Adds the rows of all layers, in order and grouped (GroupLayers), to the report of their
+/// quantizer. `all_parameters`
 /// counts the parameters of the model. DataLoss, naming the layer, if one is not finite.
 absl::Status AddRows(std::vector<QuantizedLayerRow> rows, int64_t all_parameters,
                      QuantizationReport& report);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,24 +94,45 @@ struct JsonWriter {
   }
 };
 
+/// A list by layer in columns (ToColumnJson): what its key ends with, and the key of the names.
+inline constexpr const char* kColumnsSuffix = "_columns";
+inline constexpr const char* kNamesKey = "layer_names";
+/// Columns repeat a text for each of its rows; more text than this, in bytes, is an attack.
+inline constexpr size_t kMostColumnText = size_t{64} << 20;
+
+template <typename T>
+concept ListByName = requires(T list) {
+  list.at(0).name;
+};
+
 /// Reads the keys that are present; stops at the first value of the wrong type.
 class JsonReader {
  public:
-  /// Messages call the object `path`.
-  JsonReader(const nlohmann::json& object, std::string path, absl::Status& status)
-      : object_(object), path_(std::move(path)), status_(status) {
+  /// Messages call the object `path`. `names` are those that columns refer to; if null, the
+  /// object's own.
+  JsonReader(const nlohmann::json& object, std::string path, absl::Status& status,
+             const nlohmann::json* names = nullptr)
+      : object_(object), path_(std::move(path)), status_(status), names_(names) {
     if (!object.is_object()) Fail(path_, "an object", object);
+    if (names_ == nullptr && object.contains(kNamesKey)) names_ = &object[kNamesKey];
   }
 
   template <typename T>
   void operator()(const char* key, T& value) {
     if (!status_.ok()) return;
     const auto found = object_.find(key);
-    if (found == object_.end()) return;
-    Read(path_.empty() ? std::string(key) : StrCat(path_, ".", key), *found, value);
+    if (found != object_.end()) return Read(PathOf(key), *found, value);
+    if constexpr (ListByName<T>) {
+      const std::string columns_key = StrCat(key, kColumnsSuffix);
+      const auto columns = object_.find(columns_key);
+      if (columns != object_.end()) ReadColumns(PathOf(columns_key), *columns, value);
+    }
   }
 
  private:
+  std::string PathOf(std::string_view key) const {
+    return path_.empty() ? std::string(key) : StrCat(path_, ".", key);
+  }
   void Fail(const std::string& path, std::string_view expected, const nlohmann::json& json) {
     if (!status_.ok()) return;
     status_ = absl::InvalidArgumentError(
@@ -141,7 +163,7 @@ class JsonReader {
       if (!json.is_string()) return Fail(path, "a string", json);
       ReadName(json.get_ref<const std::string&>(), value);
     } else {
-      VisitFields(value, JsonReader(json, path, status_));
+      VisitFields(value, JsonReader(json, path, status_, names_));
     }
   }
   template <typename T>
@@ -162,6 +184,44 @@ class JsonReader {
     for (const nlohmann::json& element : json) {
       const std::string where = StrCat(path, "[", values.size(), "]");
       Read(where, element, values.emplace_back());
+      if (!status_.ok()) return;
+    }
+  }
+  template <typename T>
+  void ReadColumns(const std::string& path, const nlohmann::json& columns, std::vector<T>& values) {
+    if (!columns.is_object()) return Fail(path, "an object", columns);
+    std::vector<int64_t> names;
+    const auto name_column = columns.find("name");
+    if (name_column != columns.end() && name_column->is_number_unsigned()) {
+      names.resize(
+          std::min(name_column->get<size_t>(), names_ == nullptr ? 0 : names_->size() + 1));
+      std::iota(names.begin(), names.end(), 0);
+    } else if (name_column != columns.end()) {
+      Read(StrCat(path, ".name"), *name_column, names);
+    }
+    values.clear();
+    values.reserve(names.size());
+    size_t text = 0;
+    const auto read_cell = [&](const std::string& where, const nlohmann::json& column, size_t place,
+                               auto& value) {
+      if (column.is_array() && place >= column.size()) return Fail(where, "longer", column);
+      const nlohmann::json& cell = column.is_array() ? column[place] : column;
+      if (cell.is_null()) return;
+      if (cell.is_string()) text += cell.get_ref<const std::string&>().size();
+      if (text > kMostColumnText) return Fail(where, "of less text", column);
+      Read(where, cell, value);
+    };
+    for (size_t row = 0; row < names.size(); ++row) {
+      VisitFields(values.emplace_back(), [&](std::string_view key, auto& value) {
+        if (!status_.ok()) return;
+        if (key == "name") {
+          static const nlohmann::json none = nlohmann::json::array();
+          return read_cell(kNamesKey, names_ == nullptr ? none : *names_,
+                           static_cast<size_t>(names[row]), value);
+        }
+        const auto column = columns.find(key);
+        if (column != columns.end()) read_cell(StrCat(path, ".", key), *column, row, value);
+      });
       if (!status_.ok()) return;
     }
   }
@@ -192,6 +252,7 @@ class JsonReader {
   const nlohmann::json& object_;
   const std::string path_;
   absl::Status& status_;
+  const nlohmann::json* names_;
 };
 
 /// Parses `text`; error messages begin with `what`. InvalidArgument if it is not JSON or is nested

@@ -39,6 +39,11 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("grid_noise_ratio", record.grid_noise_ratio);
   visit("scale_bias_ratio", record.scale_bias_ratio);
   visit("accumulated_error_ratio", record.accumulated_error_ratio);
+  visit("stacked", record.stacked);
+  visit("stacked_ok", record.stacked_ok);
+  visit("output_error_p10_ratio", record.output_error_p10_ratio);
+  visit("output_error_median_ratio", record.output_error_median_ratio);
+  visit("output_error_p90_ratio", record.output_error_p90_ratio);
 }
 
 template <Of<LossAlong> Record, typename Visitor>
@@ -105,6 +110,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("trace", record.trace);
   visit("trace_stderr", record.trace_stderr);
   visit("weight_mean_square", record.weight_mean_square);
+  visit("stacked", record.stacked);
 }
 
 template <Of<EigenvalueReport> Record, typename Visitor>

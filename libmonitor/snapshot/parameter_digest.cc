@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "ATen/core/grad_mode.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -26,6 +28,22 @@ void AddTo(Digest& all, Digest* one, const at::Tensor& piece) {
     all.AddBytes(data + first, size);
     one->AddBytes(data + first, size);
   }
+}
+
+// A stack has the digest of its parameters' digests.
+std::vector<ParameterDigest> Grouped(const std::vector<ParameterDigest>& each) {
+  std::vector<ParameterDigest> rows;
+  const auto name_of = [&](size_t i) { return std::string_view(each[i].name); };
+  for (const LayerGroup& group : GroupLayers(each.size(), name_of)) {
+    if (!group.stacked()) {
+      rows.push_back(each[group.members[0]]);
+      continue;
+    }
+    Digest all;
+    for (const size_t member : group.members) all.Add(each[member].digest);
+    rows.push_back({group.name, all.Hex().substr(0, kParameterDigits)});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -54,6 +72,7 @@ absl::StatusOr<std::string> DigestOfParameters(const Replica& replica,
       each->push_back({replica.name(static_cast<int>(i)), one->Hex().substr(0, kParameterDigits)});
     }
   }
+  if (each != nullptr) *each = Grouped(*each);
   return digest.Hex();
 }
 

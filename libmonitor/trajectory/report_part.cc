@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "base/text_file.h"
 #include "base/utf8.h"
+#include "journal/report_line.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -23,7 +24,8 @@ std::string PartPath(const std::string& run_dir, int64_t number) {
 
 absl::Status WritePart(const std::string& path, const Report& report) {
   PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, 0600));
-  PTQWATCH_RETURN_IF_ERROR(file.Append(StrCat(ToJson({.report = report, .verdict = {}}), "\n")));
+  PTQWATCH_RETURN_IF_ERROR(
+      file.Append(StrCat(ReportLine({.report = report, .verdict = {}}), "\n")));
   return file.Commit();
 }
 

@@ -24,6 +24,11 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.grid_noise_ratio = error / 4;
   layer.scale_bias_ratio = -0.0005;
   layer.accumulated_error_ratio = 0.0125;
+  layer.stacked = 16;
+  layer.stacked_ok = 15;
+  layer.output_error_p10_ratio = error / 2;
+  layer.output_error_median_ratio = error;
+  layer.output_error_p90_ratio = 2 * error;
   return layer;
 }
 
@@ -113,8 +118,8 @@ inline CurvatureReport SampleCurvature() {
   curvature.edge_of_stability_residual_ratio = 0.011;
   curvature.edge_of_stability_detail = "the second moment of 'w' is negative or not finite";
   curvature.edge_of_stability_status = ProbeStatus::kOk;
-  curvature.layers = {{"blocks.0.weight", 12288, 200.25, 9.5, 0.021},
-                      {"blocks.1.weight", 12288, 168.25, 8.5, 0.033}};
+  curvature.layers = {{"blocks.0.weight", 12288, 200.5, 9.5, 0.021, 2},
+                      {"blocks.1.weight", 12288, 168.5, 8.5, 0.033, 2}};
   return curvature;
 }
 

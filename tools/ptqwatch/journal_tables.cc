@@ -109,6 +109,7 @@ std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
     for (const LayerQuantization& layer : entry.layers) {
       LayerRow& row = rows[layer.name];
       row.name = layer.name;
+      row.stacked = layer.stacked;
       row.output_error_ratios.resize(order.size());
       row.output_error_ratios[i] = layer.output_error_ratio;
       if (&entry == watched_entry && entry.prediction_detail.empty()) {
@@ -149,7 +150,9 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
   for (const LayerRow& layer : layers) {
     if (rows.size() > most) break;
     std::vector<std::string>& row = rows.emplace_back();
-    row = {Printable(layer.name), ScientificCell(layer.contribution), ScientificCell(layer.trace)};
+    const std::string number = layer.stacked ? StrCat(" (", *layer.stacked, ")") : "";
+    row = {StrCat(Printable(layer.name), number), ScientificCell(layer.contribution),
+           ScientificCell(layer.trace)};
     for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
   }
   const bool unsure = watched != nullptr && !watched->prediction_detail.empty();
@@ -163,7 +166,8 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
   std::vector<std::string> lines = {
       "step,layer,trace,method,bits,group_size,output_error_ratio,rtn_output_error_ratio,"
       "gradient_term_nats,curvature_term_nats,format,dead_zone_ratio,grid_noise_ratio,"
-      "scale_bias_ratio,accumulated_error_ratio"};
+      "scale_bias_ratio,accumulated_error_ratio,stacked,stacked_ok,output_error_p10_ratio,"
+      "output_error_median_ratio,output_error_p90_ratio"};
   std::map<std::string, std::optional<double>> traces;
   for (const LayerRow& layer : LayersOf(analyzed)) traces[layer.name] = layer.trace;
   for (const QuantizationReport& entry : report.quantization) {
@@ -174,7 +178,9 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       row.Add(layer.rtn_output_error_ratio).Add(layer.gradient_term_nats);
       row.Add(layer.curvature_term_nats).Add(KeyOf(entry).format).Add(layer.dead_zone_ratio);
       row.Add(layer.grid_noise_ratio).Add(layer.scale_bias_ratio);
-      row.Add(layer.accumulated_error_ratio);
+      row.Add(layer.accumulated_error_ratio).Add(layer.stacked).Add(layer.stacked_ok);
+      row.Add(layer.output_error_p10_ratio).Add(layer.output_error_median_ratio);
+      row.Add(layer.output_error_p90_ratio);
       lines.push_back(row.text());
     }
   }

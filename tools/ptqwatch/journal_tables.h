@@ -38,6 +38,7 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& report);
 /// The results of a report's quantizers for one layer.
 struct LayerRow {
   std::string name;
+  std::optional<int64_t> stacked;      ///< as LayerQuantization::stacked
   std::optional<double> trace;         ///< of its Hessian block
   std::optional<double> contribution;  ///< to the loss increase of the watched quantizer, in nats
   /// For each quantizer, in display order; see LayerQuantization::output_error_ratio.

@@ -148,8 +148,15 @@ PTQWATCH_EXPORT std::string ShortName(const QuantizerKey& key);
 PTQWATCH_EXPORT std::string LabelOf(const QuantizerKey& key);
 
 /// One layer under one quantizer.
+///
+/// A stack of eight or more equal layers, such as the experts of a mixture, has one row, and the
+/// three layers in it with the largest errors have rows of their own behind it. In the row of a
+/// stack, counts and shares are sums, `status` is the worst, and `damp` the largest; errors of
+/// outputs are relative to the sum of all outputs, and other ratios are means.
 struct LayerQuantization {
-  std::string name;  ///< canonical parameter name, e.g. "blocks.0.attn.qkv.weight"
+  /// Canonical parameter name, e.g. "blocks.0.attn.qkv.weight"; of a stack
+  /// "blocks.0.experts.*.up.weight", or the name of the parameter that has all its layers.
+  std::string name;
   /// Relative squared error of the layer's output on the calibration data: tr(dW H dW^T) / tr(W H
   /// W^T) with the undamped H.
   std::optional<double> output_error_ratio;
@@ -160,7 +167,8 @@ struct LayerQuantization {
   std::optional<int64_t> dead_columns;  ///< inputs that were zero in all calibration rows
   std::optional<LayerStatus> status;
   /// The layer's shares g_l'd_l and d_l'(Hd)_l / 2 of the two terms of the prediction below, in
-  /// nats per token. Their sums over all layers are those terms.
+  /// nats per token. Their sums over all layers are those terms, if the layers that a stack
+  /// includes are not counted twice.
   std::optional<double> gradient_term_nats;
   std::optional<double> curvature_term_nats;
   /// MX formats only: RoundingErrorParts of round-to-nearest on the layer's grid.
@@ -171,6 +179,12 @@ struct LayerQuantization {
   /// with the layers of all blocks so far quantized: the error accumulated through the model (arXiv
   /// 2509.23500).
   std::optional<double> accumulated_error_ratio;
+  std::optional<int64_t> stacked;     ///< stacks only: number of layers
+  std::optional<int64_t> stacked_ok;  ///< stacks only: those with the status kOk
+  /// Stacks only: quantiles of `output_error_ratio` over the layers.
+  std::optional<double> output_error_p10_ratio;
+  std::optional<double> output_error_median_ratio;
+  std::optional<double> output_error_p90_ratio;
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 
@@ -265,6 +279,7 @@ struct LayerCurvature {
   std::optional<double> trace;  ///< Hutchinson estimate
   std::optional<double> trace_stderr;
   std::optional<double> weight_mean_square;  ///< mean of w^2
+  std::optional<int64_t> stacked;            ///< number of blocks in it; see LayerQuantization
   friend bool operator==(const LayerCurvature&, const LayerCurvature&) = default;
 };
 

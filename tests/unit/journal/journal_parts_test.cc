@@ -7,6 +7,7 @@
 #include "journal/journal_files.h"
 #include "journal/journal_tail.h"
 #include "journal/journal_writer.h"
+#include "journal/report_line.h"
 #include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
@@ -16,7 +17,7 @@ class JournalPartsTest : public JournalWriterTest {
  protected:
   // A part for every `reports` of the sample reports.
   std::unique_ptr<Exporter> Start(int64_t reports, int older_parts) {
-    const auto line = static_cast<int64_t>(ToJson(*ReportNumber(1)).size());
+    const auto line = static_cast<int64_t>(ReportLine(*ReportNumber(1)).size());
     auto writer =
         MakeJournalWriter(::write, {.part_bytes = reports * line, .older_parts = older_parts});
     EXPECT_TRUE(writer->Start(&source_, nullptr).ok());
@@ -115,8 +116,8 @@ class JournalTailTest : public JournalPartsTest, public ::testing::WithParamInte
 
 TEST_P(JournalTailTest, ReadsWhatIsThereAndWhatComes) {
   EXPECT_THAT(ReadAll(), ElementsAre());  // no journal yet
-  const std::string first = ToJson(*ReportNumber(1)) + "\n";
-  const std::string second = ToJson(*ReportNumber(2)) + "\n";
+  const std::string first = ReportLine(*ReportNumber(1)) + "\n";
+  const std::string second = ReportLine(*ReportNumber(2)) + "\n";
   Append(first);
   EXPECT_THAT(ReadAll(), ElementsAre(1));
   EXPECT_THAT(ReadAll(), ElementsAre());
@@ -141,16 +142,16 @@ TEST_P(JournalTailTest, FollowsAcrossParts) {
 
 // The writer appended them between the reader's last look at a part and the next part's beginning.
 TEST_P(JournalTailTest, ReadsTheLastLinesOfAPart) {
-  Append(ToJson(*ReportNumber(1)) + "\n");
+  Append(ReportLine(*ReportNumber(1)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1));
-  Append(ToJson(*ReportNumber(2)) + "\n");
+  Append(ReportLine(*ReportNumber(2)) + "\n");
   std::filesystem::rename(path(), dir_.File(OlderPartName(1)));
-  Append(ToJson(*ReportNumber(3)) + "\n");
+  Append(ReportLine(*ReportNumber(3)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(2, 3));
 }
 
 TEST_P(JournalTailTest, GetsPastALongLineOfDamage) {
-  Append(std::string(10 << 20, 'x') + "\n" + ToJson(*ReportNumber(1)) + "\n");
+  Append(std::string(10 << 20, 'x') + "\n" + ReportLine(*ReportNumber(1)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1));
   EXPECT_EQ(unreadable_, 1);
 }
@@ -165,24 +166,24 @@ TEST_P(JournalTailTest, GoesOnAfterPartsThatAreGone) {
 }
 
 TEST_P(JournalTailTest, ReadsAJournalThatReplacesIt) {
-  Append(ToJson(*ReportNumber(1)) + "\n" + ToJson(*ReportNumber(2)) + "\n");
+  Append(ReportLine(*ReportNumber(1)) + "\n" + ReportLine(*ReportNumber(2)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(1, 2));
   std::filesystem::remove(path());
   EXPECT_THAT(ReadAll(), ElementsAre());
-  Append(ToJson(*ReportNumber(3)) + "\n");
+  Append(ReportLine(*ReportNumber(3)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(3));
 }
 
 TEST_P(JournalTailTest, ReadsLinesLongerThanAChunk) {
   AnalyzedReport large = *ReportNumber(5);
   large.report.probe_status_detail = std::string(3 << 20, 'x');
-  Append(ToJson(large) + "\n" + ToJson(*ReportNumber(6)) + "\n");
+  Append(ReportLine(large) + "\n" + ReportLine(*ReportNumber(6)) + "\n");
   EXPECT_THAT(ReadAll(), ElementsAre(5, 6));
 }
 
 TEST_P(JournalTailTest, AReaderOfManyJournalsTakesOneLine) {
   if (!GetParam()) return;
-  Append(ToJson(*ReportNumber(1)) + "\n" + ToJson(*ReportNumber(2)) + "\n");
+  Append(ReportLine(*ReportNumber(1)) + "\n" + ReportLine(*ReportNumber(2)) + "\n");
   EXPECT_EQ(tail_.ReadLine().value(), true);
   EXPECT_THAT(sequences_, ElementsAre(1));
 }

@@ -7,6 +7,8 @@
 #include <future>
 #include <string>
 
+#include "base/strings.h"
+#include "journal/report_line.h"
 #include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
@@ -36,8 +38,8 @@ TEST_F(JournalWriterTest, WritesEventsAsLinesOfTheirOwnKind) {
   exporter->OnReport(ReportNumber(2));
   exporter->Stop(seconds(20));
   exporter->OnEvent(event);
-  EXPECT_EQ(ReadFile(path()), ToJson(*ReportNumber(1)) + "\n" + EventToJson(event) + "\n" +
-                                  ToJson(*ReportNumber(2)) + "\n");
+  EXPECT_EQ(ReadFile(path()), ReportLine(*ReportNumber(1)) + "\n" + EventToJson(event) + "\n" +
+                                  ReportLine(*ReportNumber(2)) + "\n");
   EXPECT_THAT(Sequences(), ElementsAre(1, 2));
   EXPECT_EQ(History().unreadable_lines, 0);
 }
@@ -47,8 +49,11 @@ TEST_F(JournalWriterTest, LeavesOutMoreLayersThanALineHolds) {
   LogCatcher log;
   AnalyzedReport large = *ReportNumber(1);
   LayerQuantization layer = large.report.quantization.at(0).layers.at(0);
-  layer.name = std::string(2000, 'x');
-  large.report.quantization[0].layers.assign(10'000, layer);
+  large.report.quantization[0].layers.clear();
+  for (int i = 0; i < 10'000; ++i) {
+    layer.name = StrCat(i, std::string(2000, 'x'));
+    large.report.quantization[0].layers.push_back(layer);
+  }
   auto exporter = MakeJournalWriter();
   ASSERT_TRUE(exporter->Start(&source_, nullptr).ok());
   exporter->OnReport(std::make_shared<const AnalyzedReport>(large));

@@ -56,6 +56,19 @@ TEST(ReportJson, HasTheLossOnAllProbeSets) {
   EXPECT_EQ(pooled.at("sets").at(1).size(), 13u);
 }
 
+TEST(ReportJson, HasTheKeysOfALayer) {
+  const json line = json::parse(ToJson(SampleReport()));
+  EXPECT_EQ(line.at("quantization").at(0).at("layers").at(1),
+            json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
+                            "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
+                            "dead_columns": 2, "status": "ok", "gradient_term_nats": -0.001,
+                            "curvature_term_nats": 0.015, "dead_zone_ratio": 0.001,
+                            "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005,
+                            "accumulated_error_ratio": 0.0125, "stacked": 16, "stacked_ok": 15,
+                            "output_error_p10_ratio": 0.015, "output_error_median_ratio": 0.03,
+                            "output_error_p90_ratio": 0.06})"));
+}
+
 TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
   ExpectKeys(
@@ -86,13 +99,6 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
             json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
                             "value_stderr": 0.015, "degradation_ratio": 0.08,
                             "degradation_stderr": 0.012})"));
-  EXPECT_EQ(entry.at("layers").at(1),
-            json::parse(R"({"name": "blocks.1.weight", "output_error_ratio": 0.03, "damp": 0.01,
-                            "rtn_output_error_ratio": 0.045, "tokens": 8192, "skipped_rows": 3,
-                            "dead_columns": 2, "status": "ok", "gradient_term_nats": -0.001,
-                            "curvature_term_nats": 0.015, "dead_zone_ratio": 0.001,
-                            "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005,
-                            "accumulated_error_ratio": 0.0125})"));
   EXPECT_EQ(entry.at("loss_along").at(0).size(), 4u);
   EXPECT_EQ(entry.at("loss_along").at(0).at("scale"), 0.5);
   const json& curvature = line.at("curvature");
@@ -110,8 +116,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
             json::parse(R"({"value": 7.5, "residual_ratio": 0.05, "converged": true, "products": 6,
                             "start": "cold"})"));
   EXPECT_EQ(curvature.at("layers").at(0),
-            json::parse(R"({"name": "blocks.0.weight", "parameters": 12288, "trace": 200.25,
-                            "trace_stderr": 9.5, "weight_mean_square": 0.021})"));
+            json::parse(R"({"name": "blocks.0.weight", "parameters": 12288, "trace": 200.5,
+                            "trace_stderr": 9.5, "weight_mean_square": 0.021, "stacked": 2})"));
   EXPECT_EQ(line.at("lr_change_points").at(1),
             json::parse(R"({"step": 12800, "learning_rate": 0.01})"));
   EXPECT_EQ(line.at("skipped_layers").at(0),

@@ -113,6 +113,12 @@ TEST(LayerTable, ShowsTheWorst) {
                                                      "b               -      -  2.00%\n"));
 }
 
+TEST(LayerTable, ShowsHowManyLayersShareARow) {
+  AnalyzedReport analyzed = ThreeLayers();
+  analyzed.report.quantization[0].layers[2].stacked = 128;
+  EXPECT_THAT(LayerTable(analyzed, 1), EndsWith("c (128)           -      -  3.00%\n"));
+}
+
 TEST(LayerTable, SaysWhatItsColumnsAre) {
   AnalyzedReport analyzed = ThreeLayers();
   EXPECT_THAT(LayerTable(analyzed, 2),
@@ -135,9 +141,12 @@ TEST(LayerCsv, HasACellForEachColumn) {
   for (const bool mx : {true, false}) {
     const std::vector<std::string> lines = LayerCsv(analyzed);
     ASSERT_THAT(lines, SizeIs(5));
-    EXPECT_THAT(lines[0], EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio,"
-                                   "accumulated_error_ratio"));
-    EXPECT_THAT(lines[1], EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125" : ",int,,0.005,,0.0125"));
+    EXPECT_THAT(lines[0],
+                EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio,"
+                         "accumulated_error_ratio,stacked,stacked_ok,output_error_p10_ratio,"
+                         "output_error_median_ratio,output_error_p90_ratio"));
+    EXPECT_THAT(lines[1], EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125,16,15,0.01,0.02,0.04"
+                                      : ",int,,0.005,,0.0125,16,15,0.01,0.02,0.04"));
     for (const std::string& line : lines) {
       EXPECT_THAT(Cells(line), SizeIs(Cells(lines[0]).size()));
     }

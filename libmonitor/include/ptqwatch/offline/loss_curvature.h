@@ -82,6 +82,7 @@ struct HessianTrace {
   double weighted_trace_stderr = 0;
   std::vector<BlockTrace> parameters;  ///< their sum is the whole trace
   std::vector<BlockTrace> layers;      ///< parameters of one module together
+  std::vector<BlockTrace> stacks;      ///< the experts of a mixture together (LayerQuantization)
   int probes = 0;
   bool converged = false;  ///< CurvatureOptions::trace_relative_stderr was reached
   int products = 0;
