@@ -83,8 +83,11 @@ void LaunchedServer::Read() {
 bool LaunchedServer::WaitForChildren() {
   // ECHILD counts: the trainer may have waited for the launcher.
   if (launcher_ > 0 && waitpid(launcher_, nullptr, WNOHANG) != 0) launcher_ = 0;
-  // The server is a child of this process if the trainer is process 1 or a subreaper.
-  if (ended_ && server_ > 0 && waitpid(server_, nullptr, WNOHANG) != 0) server_ = 0;
+  // The server is the launcher's child, and then one of this process if the trainer is process 1 or
+  // a subreaper.
+  if (launcher_ == 0 && ended_ && server_ > 0 && waitpid(server_, nullptr, WNOHANG) != 0) {
+    server_ = 0;
+  }
   return launcher_ == 0 && server_ == 0;
 }
 

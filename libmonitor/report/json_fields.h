@@ -219,8 +219,13 @@ class JsonReader {
           return read_cell(kNamesKey, names_ == nullptr ? none : *names_,
                            static_cast<size_t>(names[row]), value);
         }
-        const auto column = columns.find(key);
-        if (column != columns.end()) read_cell(StrCat(path, ".", key), *column, row, value);
+        auto column = columns.find(key);
+        if (column == columns.end()) return;
+        if (column->is_string()) {
+          const auto equal = columns.find(column->template get_ref<const std::string&>());
+          if (equal != columns.end()) column = equal;
+        }
+        read_cell(StrCat(path, ".", key), *column, row, value);
       });
       if (!status_.ok()) return;
     }

@@ -57,6 +57,10 @@ class Columns {
       const bool shared = std::all_of(column.begin(), column.end(),
                                       [&](const WrittenJson& value) { return value == column[0]; });
       if (shared) column = WrittenJson(column[0]);
+      for (const auto& [earlier, values] : columns.items()) {
+        if (earlier == key) break;
+        if (column.is_array() && values == column) column = earlier;
+      }
     }
     return columns;
   }

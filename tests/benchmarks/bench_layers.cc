@@ -95,7 +95,12 @@ std::vector<internal::ProbeResult> Results(const std::vector<std::string>& names
     report.bits = 2 + static_cast<int>(i / 2);
     report.status = ProbeStatus::kOk;
     report.error_ratio = 0.01 * Noise(i);
-    internal::AddRows(RowsOf(names, 1000 * i), int64_t{1} << 35, report).IgnoreError();
+    std::vector<internal::QuantizedLayerRow> rows = RowsOf(names, 1000 * i);
+    for (internal::QuantizedLayerRow& row : rows) {
+      if (report.method != QuantizationMethod::kRtn) continue;
+      row.report.rtn_output_error_ratio = row.report.output_error_ratio;
+    }
+    internal::AddRows(std::move(rows), int64_t{1} << 35, report).IgnoreError();
     internal::ErrorCurvature error;
     for (size_t layer = 0; layer < names.size(); ++layer) {
       error.layers.push_back({names[layer], 1e-6 * Noise(layer), 1e-5 * Noise(i + layer)});

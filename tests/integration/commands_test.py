@@ -55,6 +55,7 @@ SLOW = {
     "bench_quantize": "bench_quantize --quick --repeats 1",
     "bench_cuda": "bench_cuda --benchmark_list_tests",
     "bench_ranks": "bench_ranks --benchmark_list_tests",
+    "bench_layers": "bench_layers --benchmark_filter=Line/224 --benchmark_min_time=0.01",
     "bench_trajectory": "bench_trajectory --help",  # its blocks are large
     "bench_curvature": f"bench_curvature --text README.md {GPT} --sequences 2 --train 2 --repeats 2",
     "bench_overhead": "bench_overhead --text README.md --width 8 --layers 1 --length 8 --probe-sequences 32 --window 2 --seconds 0.1",
@@ -99,7 +100,7 @@ KNOWN = {**FAST, **SLOW, **ELSEWHERE, **NEEDS_MORE}
 # Programs whose flags are a library's, or which have no flags.
 PASSED_ON = {"tests/benchmarks/act_on_alert.py": {"--every"},
              "examples/ranks/launch": {"--run-dir", "--steps", "--flip-step", "--flip-rank"}}  # to another program
-NO_HELP = re.compile(r"bench_(monitor|cuda|quantize|ranks)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
+NO_HELP = re.compile(r"bench_(monitor|cuda|layers|quantize|ranks)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
 
 
 def program_of(words):

@@ -22,6 +22,27 @@ def prometheus_program(name):
     return kept if os.path.exists(kept) else name
 
 
+def with_rows(record, names=None):
+    """The record of a journal's line, with lists by layer as rows instead of columns (docs/run_directory.md)."""
+    if isinstance(record, list):
+        return [with_rows(element, names) for element in record]
+    if not isinstance(record, dict):
+        return record
+    names = record.get("layer_names", names)
+    rows = {}
+    for key, value in record.items():
+        if key.endswith("_columns"):
+            indices = range(value["name"]) if isinstance(value["name"], int) else value["name"]
+            columns = {name: value.get(column, column) if isinstance(column, str) else column for name, column in value.items() if name != "name"}
+            cells = {name: column if isinstance(column, list) else [column] * len(indices) for name, column in columns.items()}
+            rows[key.removesuffix("_columns")] = [
+                {"name": names[index], **{name: column[row] for name, column in cells.items() if column[row] is not None}}
+                for row, index in enumerate(indices)]
+        elif key != "layer_names":
+            rows[key] = with_rows(value, names)
+    return rows
+
+
 def journal(run_dir):
     """The reports and the events of a run directory's journal, and how many of its lines cannot be read."""
     reports, events, bad = [], [], 0
@@ -35,7 +56,7 @@ def journal(run_dir):
             if "event" in entry:
                 events.append(entry["event"])
             else:
-                reports.append(entry)
+                reports.append(with_rows(entry))
     return reports, events, bad
 
 

@@ -118,8 +118,8 @@ inline CurvatureReport SampleCurvature() {
   curvature.edge_of_stability_residual_ratio = 0.011;
   curvature.edge_of_stability_detail = "the second moment of 'w' is negative or not finite";
   curvature.edge_of_stability_status = ProbeStatus::kOk;
-  curvature.layers = {{"blocks.0.weight", 12288, 200.5, 9.5, 0.021, 2},
-                      {"blocks.1.weight", 12288, 168.5, 8.5, 0.033, 2}};
+  curvature.layers = {{"blocks.0.weight", 12288, 205, 9.5, 0.021, 2},
+                      {"blocks.1.weight", 12288, 168, 8.5, 0.033, 2}};
   return curvature;
 }
 

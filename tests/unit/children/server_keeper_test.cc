@@ -228,7 +228,8 @@ TEST_F(ServerKeeperTest, LeavesNoZombiesOfProgramsThatTakeTimeToEnd) {
   hello.replace(hello.find(process), process.size(), "'$$'");
   WriteFile(InFolder("server"), "echo '" + hello + "' >&3\nexec 3>&-\nsleep 0.1\n");
   for (const std::string& script :
-       {"sh " + InFolder("server") + " &\n", std::string("exec 3>&-\nsleep 0.1\n")}) {
+       {"sh " + InFolder("server") + " &\n", "sh " + InFolder("server") + " &\nsleep 0.05\n",
+        std::string("exec 3>&-\nsleep 0.1\n")}) {
     WriteFile(InFolder("lives"), "");
     const auto keeper = Start(Program("echo x >> " + InFolder("lives") + "\n" + script));
     EXPECT_TRUE(Eventually([&] { return ReadFile(InFolder("lives")).size() >= 12; }));

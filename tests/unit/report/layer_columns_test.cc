@@ -57,6 +57,20 @@ TEST(LayerColumns, HaveNamesOnceAndSharedValuesOnce) {
   EXPECT_EQ(*read, report);
 }
 
+TEST(LayerColumns, NameAnEqualColumn) {
+  std::vector<LayerQuantization> layers(2);
+  layers[0].name = "a";
+  layers[0].output_error_ratio = layers[0].rtn_output_error_ratio = 0.5;
+  layers[1].name = "b";
+  layers[1].output_error_ratio = layers[1].rtn_output_error_ratio = 0.25;
+  const AnalyzedReport report = WithLayers(layers);
+  const std::string line = ToColumnJson(report);
+  EXPECT_THAT(line, HasSubstr(R"("rtn_output_error_ratio":"output_error_ratio")"));
+  const auto read = FromJson(line);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, report);
+}
+
 TEST(LayerColumns, HaveThreeDigits) {
   LayerQuantization layer;
   layer.name = "a";

@@ -116,7 +116,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
             json::parse(R"({"value": 7.5, "residual_ratio": 0.05, "converged": true, "products": 6,
                             "start": "cold"})"));
   EXPECT_EQ(curvature.at("layers").at(0),
-            json::parse(R"({"name": "blocks.0.weight", "parameters": 12288, "trace": 200.5,
+            json::parse(R"({"name": "blocks.0.weight", "parameters": 12288, "trace": 205,
                             "trace_stderr": 9.5, "weight_mean_square": 0.021, "stacked": 2})"));
   EXPECT_EQ(line.at("lr_change_points").at(1),
             json::parse(R"({"step": 12800, "learning_rate": 0.01})"));

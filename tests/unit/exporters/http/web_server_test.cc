@@ -125,8 +125,8 @@ TEST_F(WebServerTest, CapsLayers) {
               HasSubstr("{layer=\"_overflow\",method=\"gptq\",bits=\"3\",format=\"int\"} 0.02\n"));
   EXPECT_THAT(body, Not(HasSubstr("{layer=\"blocks.0.weight\",method")));
   // Each family ranks its own values.
-  EXPECT_THAT(body, HasSubstr("trace{layer=\"blocks.0.weight\"} 200.5\n"));
-  EXPECT_THAT(body, HasSubstr("trace{layer=\"_overflow\"} 168.5\n"));
+  EXPECT_THAT(body, HasSubstr("trace{layer=\"blocks.0.weight\"} 205\n"));
+  EXPECT_THAT(body, HasSubstr("trace{layer=\"_overflow\"} 168\n"));
 }
 
 TEST_F(WebServerTest, StopsInTimeWithAClientThatStays) {
