@@ -16,11 +16,11 @@ struct TrainerSwitches {
   std::atomic<int64_t> every;
   /// With several ranks, one in 2^stretch points of their common grid is taken (GridStretch).
   std::atomic<int> stretch;
-  std::atomic<bool> paused{false};     ///< by a command
-  std::atomic<bool> idle{false};       ///< nothing is left to measure, so copies would be wasted
-  std::atomic<int64_t> requests{0};    ///< snapshots requested so far
-  std::atomic<bool> measuring{false};  ///< the monitor works
-  std::atomic<bool> busy{false};       ///< at a snapshot, with the jobs that begin with it
+  std::atomic<bool> paused{false};              ///< by a command
+  std::atomic<bool> nothing_to_measure{false};  ///< copies would be wasted
+  std::atomic<int64_t> requests{0};             ///< snapshots requested so far
+  std::atomic<bool> measuring{false};           ///< the monitor works
+  std::atomic<bool> busy{false};                ///< at a snapshot, with the jobs that begin with it
   /// Due snapshots before this time are skipped; monotonic time of the clock.
   std::atomic<int64_t> rest_until_ns{0};
   /// Seconds that an additional snapshot takes until the next one may come.

@@ -66,7 +66,7 @@ void MonitorThread::Enter() noexcept {
 
 void MonitorThread::GiveUp(const absl::Status& why, int64_t step) noexcept {
   set_up_ = why;
-  core_->page->switches.idle = true;
+  core_->page->switches.nothing_to_measure = true;
   (void)Guard([&] {
     const std::string message(Message(why));
     core_->board.SetHealth(Health::kDegraded, message);
@@ -335,9 +335,9 @@ void MonitorThread::NoteOutcomes(const AnalyzedReport& analyzed, const Measured&
   std::vector<ProbeOutcome> outcomes;
   for (const ProbeResult& result : measured.results) outcomes.push_back(result.outcome);
   const FailurePolicy::Decision decision = failures_.Note(outcomes);
-  if (decision.idle) {
+  if (decision.nothing_to_measure) {
     // With every probe disabled, copies of the weights would only cost the trainer time.
-    core_->page->switches.idle = true;
+    core_->page->switches.nothing_to_measure = true;
     return;
   }
   if (set_up_.ok()) {

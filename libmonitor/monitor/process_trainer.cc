@@ -71,7 +71,7 @@ ProcessTrainer::ProcessTrainer(std::unique_ptr<Subject> subject, SharedMemory me
       page_(memory_.page()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       subject_(std::move(subject)) {
-  page_.switches.idle = true;  // until a worker is there
+  page_.switches.nothing_to_measure = true;  // until a worker is there
 }
 
 absl::Status ProcessTrainer::Prepare(const TensorTable& live, const Manifest& manifest,
@@ -118,7 +118,7 @@ void ProcessTrainer::ServeFinish() noexcept {
 
 void ProcessTrainer::WorkerEnded() noexcept {
   TrainerSwitches& switches = page_.switches;
-  switches.idle = true;
+  switches.nothing_to_measure = true;
   switches.measuring = false;
   switches.busy = false;
   switches.rest_until_ns = 0;

@@ -32,7 +32,7 @@ void RunCore::Complete(MonitorStatus& status) const {
   status.memory_budget_bytes = context.bytes->limit();
   trackers.AddTo(status);
   status.every = page->switches.every;
-  status.paused = page->switches.paused || page->switches.idle;
+  status.paused = page->switches.paused || page->switches.nothing_to_measure;
 }
 
 }  // namespace ptqwatch::internal

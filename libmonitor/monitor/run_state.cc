@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "journal/newest_report.h"
-#include "journal/run_directory.h"
+#include "journal/run_history.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -68,7 +68,7 @@ absl::StatusOr<RunState> ResumeRun(const MonitorOptions& options) {
   state.run_id = options.run_id;
   if (!options.run_dir.empty()) {
     PTQWATCH_ASSIGN_OR_RETURN(state.lock, RunLock::Take(options.run_dir));
-    PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, ReadRunDirectory(options.run_dir));
+    PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, ReadRunHistory(options.run_dir));
     if (state.run_id.empty()) state.run_id = history.run_id;
     if (state.run_id.empty() && options.ranks) state.run_id = SharedRunId(options.run_dir);
     state.attempt = history.attempts + 1;

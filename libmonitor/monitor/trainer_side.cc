@@ -73,7 +73,7 @@ bool TrainerSide::HasTimeForMore() const noexcept {
   const TrainerSwitches& switches = page_.switches;
   return page_.slot.free() && !switches.busy.load(std::memory_order_relaxed) &&
          !switches.paused.load(std::memory_order_relaxed) &&
-         !switches.idle.load(std::memory_order_relaxed) &&
+         !switches.nothing_to_measure.load(std::memory_order_relaxed) &&
          switches.rest_until_ns.load(std::memory_order_relaxed) <=
              options_.clock->Monotonic().count() &&
          // Ranks agree on steps, not on times: the stretch has left out what takes too long.
@@ -134,8 +134,8 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
     }
     return;
   }
-  const bool idle = switches.idle.load(std::memory_order_relaxed);
-  if (idle || (switches.paused.load(std::memory_order_relaxed) && !requested)) {
+  const bool nothing_to_measure = switches.nothing_to_measure.load(std::memory_order_relaxed);
+  if (nothing_to_measure || (switches.paused.load(std::memory_order_relaxed) && !requested)) {
     board.OnSnapshot(SnapshotResult::kSkippedPaused, 0);
     requests_served_ = requests;
     return;

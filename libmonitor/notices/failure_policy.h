@@ -26,7 +26,7 @@ class FailurePolicy {
     std::optional<std::string> failure = {};
     std::vector<SwitchedOff> switched_off = {};
     /// Every probe is disabled: there is nothing left to measure.
-    bool idle = false;
+    bool nothing_to_measure = false;
   };
 
   /// REQUIRES: max_failures_in_a_row > 0.

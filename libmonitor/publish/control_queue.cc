@@ -31,7 +31,7 @@ absl::Status ControlQueue::Add(const Command& command) {
 }
 
 absl::Status ControlQueue::CheckMeasuring() const {
-  if (page_ == nullptr || !page_->switches.idle) return absl::OkStatus();
+  if (page_ == nullptr || !page_->switches.nothing_to_measure) return absl::OkStatus();
   return absl::FailedPreconditionError("no snapshot: every probe is switched off");
 }
 

@@ -47,7 +47,7 @@ RankJournals::RankJournals(std::string run_dir, Clock* clock, Handlers handlers,
       clock_(clock),
       handlers_(std::move(handlers)),
       wait_(wait),
-      merger_(std::make_unique<ReportMerger>()) {
+      merger_(std::make_unique<MergedSeries>()) {
   FindRanks();
 }
 
@@ -100,7 +100,7 @@ void RankJournals::FindRun() {
     const auto newest = ReadNewestReport(lowest.run_dir);
     if (newest.ok() && *newest) {
       if (run_id.empty()) run_id = (*newest)->report.run_id;
-      if (world_ == 0) world_ = ReportMerger::RanksOf((*newest)->report);
+      if (world_ == 0) world_ = MergedSeries::RanksOf((*newest)->report);
     }
   }
   if (!run_id.empty() && run_id != run_id_) BeginRun(run_id);
@@ -110,7 +110,7 @@ void RankJournals::BeginRun(const std::string& run_id) {
   if (!run_id_.empty()) past_runs_.insert(run_id_);
   past_runs_.erase(run_id);
   run_id_ = run_id;
-  merger_ = std::make_unique<ReportMerger>();
+  merger_ = std::make_unique<MergedSeries>();
   for (const auto& [rank, source] : sources_) {
     source->sequence = 0;
     source->step.reset();
@@ -187,7 +187,7 @@ bool RankJournals::MayReport(int64_t rank, int64_t step) {
   return !passed || (patient && source.status.changed() < front_since_ + kSettled);
 }
 
-bool RankJournals::Awaits(const ReportMerger::Front& front) {
+bool RankJournals::Awaits(const MergedSeries::Front& front) {
   if (wait_ == Wait::kNever) return false;
   const nanoseconds now = clock_->Monotonic();
   if (front.ranks != front_.ranks) world_since_ = now;
@@ -200,7 +200,7 @@ bool RankJournals::Awaits(const ReportMerger::Front& front) {
 
 void RankJournals::Deliver() {
   world_ = merger_->Look()->ranks;
-  ReportMerger::Step step = merger_->Take();
+  MergedSeries::Step step = merger_->Take();
   front_.step = -1;
   if (step.report) handlers_.report(*std::move(step.report));
   if (!step.diverged) return;
@@ -219,7 +219,7 @@ absl::StatusOr<bool> RankJournals::ReadJournals() {
   for (const auto& [rank, source] : sources_) source->at_end = false;
   absl::Status failure;
   for (int lines = 0; lines < kLinesAtOnce;) {
-    const std::optional<ReportMerger::Front> front = merger_->Look();
+    const std::optional<MergedSeries::Front> front = merger_->Look();
     bool read_any = false;
     for (const auto& [rank, source] : sources_) {
       // A rank that the front does not lack is needed, too: an earlier step may come from it.

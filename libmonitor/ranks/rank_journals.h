@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "journal/followed_status.h"
+#include "journal/directory_status.h"
 #include "journal/journal_tail.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/report.h"
 #include "ptqwatch/status.h"
-#include "ranks/report_merger.h"
+#include "ranks/merged_series.h"
 
 namespace ptqwatch::internal {
 
@@ -65,7 +65,7 @@ class RankJournals {
     Source(int64_t number, const std::string& directory, Clock* clock, LineHandlers handlers);
     const int64_t rank;
     const std::string run_dir;
-    FollowedStatus status;
+    DirectoryStatus status;
     JournalTail tail;
     std::string run_id;                              // of its status file; empty if unknown
     std::optional<std::chrono::nanoseconds> looked;  // when its status file was read
@@ -87,7 +87,7 @@ class RankJournals {
   absl::StatusOr<bool> ReadLine(Source& source);
   bool AnyRuns() const;
   bool MayReport(int64_t rank, int64_t step);
-  bool Awaits(const ReportMerger::Front& front);
+  bool Awaits(const MergedSeries::Front& front);
   void Deliver();
   void DeliverEnd();
 
@@ -98,9 +98,9 @@ class RankJournals {
   std::map<int64_t, std::unique_ptr<Source>> sources_;
   std::string run_id_;
   std::set<std::string> past_runs_;
-  std::unique_ptr<ReportMerger> merger_;
+  std::unique_ptr<MergedSeries> merger_;
   int64_t world_ = 0;  // number of ranks of the newest step; 0: unknown
-  ReportMerger::Front front_;
+  MergedSeries::Front front_;
   std::chrono::nanoseconds front_since_{0};  // when `front_` was first seen
   std::chrono::nanoseconds world_since_{0};  // since when fronts have had as many ranks
   std::optional<Event> stopped_;             // the newest end of a rank

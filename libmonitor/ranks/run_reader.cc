@@ -4,7 +4,7 @@
 
 #include "analysis/alert_text.h"
 #include "base/status_macros.h"
-#include "journal/followed_status.h"
+#include "journal/directory_status.h"
 #include "journal/journal_tail.h"
 #include "journal/rank_directory.h"
 #include "journal/status_file.h"
@@ -46,7 +46,7 @@ class OneDirectory final : public RunReader {
 
   const std::string run_dir_;
   const LineHandlers handlers_;
-  FollowedStatus status_;
+  DirectoryStatus status_;
   JournalTail tail_;
 };
 

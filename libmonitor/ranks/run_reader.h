@@ -29,7 +29,7 @@ class RunReader {
 
   /// Whether anything of the run was read.
   virtual bool known() const = 0;
-  /// As FollowedStatus::undecided.
+  /// As DirectoryStatus::undecided.
   virtual bool undecided() const = 0;
   /// With an empty name. REQUIRES: known().
   virtual RunStatus status() const = 0;

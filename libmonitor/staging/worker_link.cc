@@ -52,7 +52,7 @@ void WorkerLink::Connect(Measurer measurer) {
     measurer.announce(Event::Kind::kWorkerFailed, Severity::kError, options_.replaces);
   }
   measurer.wake();  // a snapshot of an earlier worker may wait
-  page_.switches.idle = false;
+  page_.switches.nothing_to_measure = false;
   MutexLock lock(mutex_);
   measurer_ = std::make_shared<const Measurer>(std::move(measurer));
 }

@@ -60,8 +60,8 @@ class CheckpointRun {
     std::vector<ItemScores> tasks;
     std::vector<NamedWeight> weights;  // only if they are kept
   };
-  // Tokens on their way through the blocks.
-  struct Route {
+  // The model with the weights of one quantizer, and tokens on their way through its blocks.
+  struct Variant {
     std::optional<size_t> quantizer = {};  // nullopt: full precision
     double scale = 1;                      // of the quantization error in the weights
     // The probe's first, then one for each batch of tasks if the scale is 1.
@@ -78,23 +78,24 @@ class CheckpointRun {
   bool WithNoise(const Group& group) const {
     return group.first == 0 && options_.noise_relative_norm > 0;
   }
-  absl::StatusOr<std::vector<Route>> Depart(const Group& group);
+  absl::StatusOr<std::vector<Variant>> EmbedTokens(const Group& group);
   absl::Status PassBlock(int64_t index, const Group& group, TokenStream& calibration,
-                         std::vector<Route>& routes, std::optional<NoiseStreams>& noise);
-  void AddAccumulatedError(const Route& route, const Route& full, size_t linears);
+                         std::vector<Variant>& variants, std::optional<NoiseStreams>& noise);
+  void AddAccumulatedError(const Variant& variant, const Variant& full, size_t linears);
   // Adds the bytes of the weights to `held`.
   absl::StatusOr<std::vector<QuantizedBlock>> Quantize(const DecoderBlock& block,
                                                        const std::vector<DecoderLinear>& linears,
                                                        const Group& group, TokenStream& calibration,
                                                        Reservation& held);
-  absl::Status Arrive(const std::vector<Route>& routes, const std::optional<NoiseStreams>& noise);
-  absl::Status Arrive(const Route& route, const DecoderHead& head);
-  absl::Status ScoreTasksOf(const Route& route, const DecoderHead& head);
+  absl::Status TakeLosses(const std::vector<Variant>& variants,
+                          const std::optional<NoiseStreams>& noise);
+  absl::Status TakeLosses(const Variant& variant, const DecoderHead& head);
+  absl::Status ScoreTasksOf(const Variant& variant, const DecoderHead& head);
   ProbeResult Compare();
   absl::Status Compare(const Quantizer& quantizer, QuantizationReport& report) const;
   ProbeResult CompareNoisy() const;
   std::optional<ProbeResult> MeasureCurvature(ProbeResult& quantization);
-  std::string CostName(const Route& route) const;
+  std::string CostName(const Variant& variant) const;
   void ReportProgress(std::string_view part, int64_t done, int64_t of) const {
     if (options_.progress) options_.progress({.part = part, .done = done, .of = of});
   }
@@ -118,8 +119,9 @@ class CheckpointRun {
   std::map<std::string, double> seconds_;
 };
 
-std::string CheckpointRun::CostName(const Route& route) const {
-  return route.quantizer ? ShortName(KeyOf(options_.quantizers[*route.quantizer])) : "probe_loss";
+std::string CheckpointRun::CostName(const Variant& variant) const {
+  return variant.quantizer ? ShortName(KeyOf(options_.quantizers[*variant.quantizer]))
+                           : "probe_loss";
 }
 
 absl::StatusOr<Report> CheckpointRun::Run() {
@@ -158,19 +160,19 @@ absl::StatusOr<Report> CheckpointRun::Run() {
   return report;
 }
 
-absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Group& group) {
-  std::vector<Route> routes;
+absl::StatusOr<std::vector<CheckpointRun::Variant>> CheckpointRun::EmbedTokens(const Group& group) {
+  std::vector<Variant> variants;
   const auto add = [&](std::optional<size_t> quantizer, double scale = 1) {
-    Route route{.quantizer = quantizer, .scale = scale};
+    Variant variant{.quantizer = quantizer, .scale = scale};
     for (size_t i = 0; i <= (scale == 1 ? tasks_.size() : 0); ++i) {
       const at::Tensor& tokens = i == 0 ? data_.probe : tasks_[i - 1].tokens;
-      absl::StatusOr<TokenStream> stream = routes.empty()
+      absl::StatusOr<TokenStream> stream = variants.empty()
                                                ? TokenStream::Embed(decoder_, tokens, context_)
-                                               : routes[0].streams[i].Copy(context_);
+                                               : variants[0].streams[i].Copy(context_);
       if (!stream.ok()) return stream.status();
-      route.streams.push_back(*std::move(stream));
+      variant.streams.push_back(*std::move(stream));
     }
-    routes.push_back(std::move(route));
+    variants.push_back(std::move(variant));
     return absl::OkStatus();
   };
   PTQWATCH_RETURN_IF_ERROR(add(std::nullopt));
@@ -180,33 +182,33 @@ absl::StatusOr<std::vector<CheckpointRun::Route>> CheckpointRun::Depart(const Gr
     for (const double scale : kStreamScales) PTQWATCH_RETURN_IF_ERROR(add(i, scale));
   }
   // Later groups only need the hidden states of the probe in full precision.
-  std::vector<TokenStream>& full = routes[0].streams;
+  std::vector<TokenStream>& full = variants[0].streams;
   if (group.first > 0) full.erase(full.begin() + 1, full.end());
-  return routes;
+  return variants;
 }
 
 absl::Status CheckpointRun::MeasureGroup(const Group& group) {
   Stopwatch watch(context_.clock);
   std::optional<TokenStream> calibration;
   PTQWATCH_ASSIGN_OR_RETURN(calibration, TokenStream::Embed(decoder_, data_.calibration, context_));
-  PTQWATCH_ASSIGN_OR_RETURN(std::vector<Route> routes, Depart(group));
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<Variant> variants, EmbedTokens(group));
   std::optional<NoiseStreams> noise;
   if (WithNoise(group)) {
     PTQWATCH_ASSIGN_OR_RETURN(
-        noise, NoiseStreams::Depart(routes[0].streams[0], options_.noise_relative_norm, context_));
+        noise, NoiseStreams::Begin(variants[0].streams[0], options_.noise_relative_norm, context_));
   }
   seconds_["read"] += watch.Lap();
   for (int64_t block = 0; block < decoder_.blocks(); ++block) {
-    PTQWATCH_RETURN_IF_ERROR(PassBlock(block, group, *calibration, routes, noise));
+    PTQWATCH_RETURN_IF_ERROR(PassBlock(block, group, *calibration, variants, noise));
     ReportProgress("block", ++blocks_done_, blocks_to_do_);
   }
   calibration.reset();
-  if (group.first > 0) routes.erase(routes.begin());
-  return Arrive(routes, noise);
+  if (group.first > 0) variants.erase(variants.begin());
+  return TakeLosses(variants, noise);
 }
 
 absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenStream& calibration,
-                                      std::vector<Route>& routes,
+                                      std::vector<Variant>& variants,
                                       std::optional<NoiseStreams>& noise) {
   Stopwatch watch(context_.clock);
   Reservation held(context_.bytes);
@@ -225,35 +227,36 @@ absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenSt
                             Quantize(block, linears, group, calibration, held));
   watch.Lap();
   PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward + bytes_.between, "computing a block"));
-  for (Route& route : routes) {
+  for (Variant& variant : variants) {
     const QuantizedBlock* own =
-        route.quantizer ? &quantized[*route.quantizer - group.first] : nullptr;
+        variant.quantizer ? &quantized[*variant.quantizer - group.first] : nullptr;
     if (own != nullptr && !own->status.ok()) continue;
     const std::vector<at::Tensor> weights =
-        own == nullptr     ? block.weights()
-        : route.scale == 1 ? own->weights
-                           : WeightsAlong(block.weights(), own->weights, route.scale);
-    for (TokenStream& stream : route.streams) {
+        own == nullptr       ? block.weights()
+        : variant.scale == 1 ? own->weights
+                             : WeightsAlong(block.weights(), own->weights, variant.scale);
+    for (TokenStream& stream : variant.streams) {
       PTQWATCH_RETURN_IF_ERROR(stream.PassThrough(block, weights, IgnoreInput, context_));
     }
-    const bool quantizing = own != nullptr && route.scale == 1;
-    seconds_[CostName(route)] += watch.Lap() + (quantizing ? own->seconds : 0);
+    const bool quantizing = own != nullptr && variant.scale == 1;
+    seconds_[CostName(variant)] += watch.Lap() + (quantizing ? own->seconds : 0);
   }
-  for (const Route& route : routes) AddAccumulatedError(route, routes[0], linears.size());
+  for (const Variant& variant : variants) AddAccumulatedError(variant, variants[0], linears.size());
   // A quantizer that failed goes no further.
-  const auto failed = [this](const Route& route) {
-    return route.quantizer && !quantizers_[*route.quantizer].status.ok();
+  const auto failed = [this](const Variant& variant) {
+    return variant.quantizer && !quantizers_[*variant.quantizer].status.ok();
   };
-  routes.erase(std::remove_if(routes.begin(), routes.end(), failed), routes.end());
+  variants.erase(std::remove_if(variants.begin(), variants.end(), failed), variants.end());
   return absl::OkStatus();
 }
 
 // Fills the rows of the block just passed, whose linears are the newest.
-void CheckpointRun::AddAccumulatedError(const Route& route, const Route& full, size_t linears) {
-  if (!route.quantizer || route.scale != 1) return;
-  Quantizer& quantizer = quantizers_[*route.quantizer];
+void CheckpointRun::AddAccumulatedError(const Variant& variant, const Variant& full,
+                                        size_t linears) {
+  if (!variant.quantizer || variant.scale != 1) return;
+  Quantizer& quantizer = quantizers_[*variant.quantizer];
   if (!quantizer.status.ok()) return;
-  const double ratio = route.streams[0].SquaredErrorRatio(full.streams[0]);
+  const double ratio = variant.streams[0].SquaredErrorRatio(full.streams[0]);
   if (!std::isfinite(ratio)) return;
   for (auto row = quantizer.rows.end() - static_cast<std::ptrdiff_t>(linears);
        row != quantizer.rows.end(); ++row) {
@@ -291,17 +294,17 @@ absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(
   return quantized;
 }
 
-absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes,
-                                   const std::optional<NoiseStreams>& noise) {
+absl::Status CheckpointRun::TakeLosses(const std::vector<Variant>& variants,
+                                       const std::optional<NoiseStreams>& noise) {
   Stopwatch watch(context_.clock);
   Reservation held(context_.bytes);
   PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.head, "the output head"));
   PTQWATCH_ASSIGN_OR_RETURN(const DecoderHead head, decoder_.ReadHead());
   seconds_["read"] += watch.Lap();
-  for (size_t i = 0; i < routes.size(); ++i) {
-    PTQWATCH_RETURN_IF_ERROR(Arrive(routes[i], head));
-    seconds_[CostName(routes[i])] += watch.Lap();
-    ReportProgress("head", static_cast<int64_t>(i) + 1, std::ssize(routes));
+  for (size_t i = 0; i < variants.size(); ++i) {
+    PTQWATCH_RETURN_IF_ERROR(TakeLosses(variants[i], head));
+    seconds_[CostName(variants[i])] += watch.Lap();
+    ReportProgress("head", static_cast<int64_t>(i) + 1, std::ssize(variants));
   }
   if (noise) {
     PTQWATCH_ASSIGN_OR_RETURN(noisy_, noise->Losses(head, context_));
@@ -310,29 +313,30 @@ absl::Status CheckpointRun::Arrive(const std::vector<Route>& routes,
   return absl::OkStatus();
 }
 
-absl::Status CheckpointRun::Arrive(const Route& route, const DecoderHead& head) {
+absl::Status CheckpointRun::TakeLosses(const Variant& variant, const DecoderHead& head) {
   PTQWATCH_ASSIGN_OR_RETURN(std::vector<UnitLosses> losses,
-                            route.streams[0].Losses(head, context_));
-  if (!route.quantizer && !std::all_of(losses.begin(), losses.end(), IsFinite)) {
+                            variant.streams[0].Losses(head, context_));
+  if (!variant.quantizer && !std::all_of(losses.begin(), losses.end(), IsFinite)) {
     return absl::DataLossError("the full-precision loss is not finite, but all weights are");
   }
-  if (route.quantizer && options_.loss_along) {
-    quantizers_[*route.quantizer].along[route.scale] = losses;
+  if (variant.quantizer && options_.loss_along) {
+    quantizers_[*variant.quantizer].along[variant.scale] = losses;
   }
-  if (route.scale != 1) return absl::OkStatus();
-  (route.quantizer ? quantizers_[*route.quantizer].losses : full_) = std::move(losses);
-  return ScoreTasksOf(route, head);
+  if (variant.scale != 1) return absl::OkStatus();
+  (variant.quantizer ? quantizers_[*variant.quantizer].losses : full_) = std::move(losses);
+  return ScoreTasksOf(variant, head);
 }
 
-absl::Status CheckpointRun::ScoreTasksOf(const Route& route, const DecoderHead& head) {
-  absl::StatusOr<std::vector<ItemScores>> scores = ScoreChoices(
-      data_.tasks, tasks_, absl::MakeConstSpan(route.streams).subspan(1), decoder_, head, context_);
-  if (route.quantizer && absl::IsDataLoss(scores.status())) {
-    quantizers_[*route.quantizer].status = scores.status();
+absl::Status CheckpointRun::ScoreTasksOf(const Variant& variant, const DecoderHead& head) {
+  absl::StatusOr<std::vector<ItemScores>> scores =
+      ScoreChoices(data_.tasks, tasks_, absl::MakeConstSpan(variant.streams).subspan(1), decoder_,
+                   head, context_);
+  if (variant.quantizer && absl::IsDataLoss(scores.status())) {
+    quantizers_[*variant.quantizer].status = scores.status();
     return absl::OkStatus();
   }
   if (!scores.ok()) return scores.status();
-  (route.quantizer ? quantizers_[*route.quantizer].tasks : full_tasks_) = *std::move(scores);
+  (variant.quantizer ? quantizers_[*variant.quantizer].tasks : full_tasks_) = *std::move(scores);
   return absl::OkStatus();
 }
 

@@ -13,8 +13,8 @@ int64_t NoiseStreams::Streams(int64_t sequences, int64_t length) {
   return static_cast<int64_t>(plan.evaluations / plan.batches);
 }
 
-absl::StatusOr<NoiseStreams> NoiseStreams::Depart(const TokenStream& probe, double relative_norm,
-                                                  const ExecutionContext& context) {
+absl::StatusOr<NoiseStreams> NoiseStreams::Begin(const TokenStream& probe, double relative_norm,
+                                                 const ExecutionContext& context) {
   NoiseStreams noise(NoisePlan(probe.slices()), relative_norm);
   for (size_t e = 0; e < noise.plan_.evaluations; e += noise.plan_.batches) {
     PTQWATCH_ASSIGN_OR_RETURN(TokenStream stream, probe.Copy(context));

@@ -23,8 +23,8 @@ namespace ptqwatch::internal {
 class NoiseStreams {
  public:
   /// `probe` has been embedded and passed no block. `relative_norm` is positive.
-  static absl::StatusOr<NoiseStreams> Depart(const TokenStream& probe, double relative_norm,
-                                             const ExecutionContext& context);
+  static absl::StatusOr<NoiseStreams> Begin(const TokenStream& probe, double relative_norm,
+                                            const ExecutionContext& context);
   /// Number of streams for `sequences` of `length` tokens.
   static int64_t Streams(int64_t sequences, int64_t length);
 

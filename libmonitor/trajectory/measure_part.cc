@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "journal/run_directory.h"
+#include "journal/run_history.h"
 #include "trajectory/checkpoint_list.h"
 #include "trajectory/report_part.h"
 
@@ -33,7 +33,7 @@ absl::Status MakeRunDirectory(const std::string& run_dir) {
 
 absl::StatusOr<bool> IsThere(const std::string& run_dir, const std::string& path,
                              const Checkpoint& checkpoint, const std::string& fingerprint) {
-  PTQWATCH_ASSIGN_OR_RETURN(const RunHistory history, ReadRunDirectory(run_dir));
+  PTQWATCH_ASSIGN_OR_RETURN(const RunHistory history, ReadRunHistory(run_dir));
   if (std::any_of(history.reports.begin(), history.reports.end(),
                   [&](const AnalyzedReport& added) { return IsOf(added.report, checkpoint); })) {
     return true;

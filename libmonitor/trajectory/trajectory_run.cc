@@ -13,8 +13,8 @@
 #include "journal/journal_files.h"
 #include "journal/journal_writer.h"
 #include "journal/report_line.h"
-#include "journal/run_directory.h"
 #include "journal/run_endpoint.h"
+#include "journal/run_history.h"
 #include "report/report_source.h"
 
 namespace ptqwatch::internal {
@@ -67,7 +67,7 @@ TrajectoryRun::~TrajectoryRun() { End(); }
 
 // Reads the reports of earlier processes.
 absl::Status TrajectoryRun::Resume(const TrajectorySettings& settings) {
-  PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, ReadRunDirectory(run_dir()));
+  PTQWATCH_ASSIGN_OR_RETURN(RunHistory history, ReadRunHistory(run_dir()));
   for (const AnalyzedReport& analyzed : history.reports) {
     if (analyzed.report.source == kTrajectorySource) continue;
     return absl::FailedPreconditionError(StrCat("run directory ", Quoted(run_dir()),

@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "client/connection.h"
-#include "client/follower.h"
+#include "client/remote_watch.h"
 #include "client/target.h"
 #include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
@@ -113,7 +113,7 @@ class RemoteRun final : public RunSource {
   }
 
   absl::Status Watch(const WatchOptions& options, WatchListener* listener) override {
-    return internal::Follower(target_, options, clock_, listener).Run();
+    return internal::RemoteWatch(target_, options, clock_, listener).Run();
   }
 
   absl::StatusOr<int64_t> Do(const Command& command) override {

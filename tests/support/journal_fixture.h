@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "journal/journal_writer.h"
 #include "journal/report_line.h"
-#include "journal/run_directory.h"
+#include "journal/run_history.h"
 #include "ptqwatch/log.h"
 #include "support/fake_status_source.h"
 #include "support/sample_report.h"
@@ -80,7 +80,7 @@ class JournalWriterTest : public ::testing::Test {
   std::string path() const { return dir_.File(kJournalFileName); }
 
   RunHistory History() {
-    absl::StatusOr<RunHistory> history = ReadRunDirectory(dir_.path());
+    absl::StatusOr<RunHistory> history = ReadRunHistory(dir_.path());
     EXPECT_TRUE(history.ok()) << history.status();
     return history.ok() ? *std::move(history) : RunHistory{};
   }

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <thread>
 
-#include "journal/run_directory.h"
+#include "journal/run_history.h"
 #include "probes/probe_state_file.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/monitor.h"
@@ -98,7 +98,7 @@ TEST_F(MonitorResumeTest, KeepsAndReadsTheJournalOfItsDirectory) {
   EXPECT_EQ(second.sequence, 2);
   EXPECT_EQ(second.probe_state_sequence, 1);
   EXPECT_THAT(Log(), IsEmpty());
-  const auto history = internal::ReadRunDirectory(directory.path());
+  const auto history = internal::ReadRunHistory(directory.path());
   ASSERT_TRUE(history.ok()) << history.status();
   ASSERT_EQ(history->reports.size(), 2u);
   EXPECT_EQ(history->reports[0].report.quantization[0].delta_nats,

@@ -18,7 +18,7 @@ TEST(FailurePolicy, SaysNothingOfASnapshotThatWasMeasured) {
   const Decision decision = policy.Note({{Outcome("a", Kind::kOk), Outcome("b", Kind::kOk)}});
   EXPECT_FALSE(decision.failure);
   EXPECT_TRUE(decision.switched_off.empty());
-  EXPECT_FALSE(decision.idle);
+  EXPECT_FALSE(decision.nothing_to_measure);
 }
 
 TEST(FailurePolicy, AnnouncesTheFirstFailureOfASnapshot) {
@@ -57,7 +57,7 @@ TEST(FailurePolicy, IsIdleIfEveryProbeIsDisabled) {
   FailurePolicy policy(1);
   EXPECT_FALSE(policy.Note({{Outcome("a", Kind::kOk), Outcome("b", Kind::kDisabled)}}).idle);
   const Decision decision = policy.Note({{Outcome("a", Kind::kDisabled, "off")}});
-  EXPECT_TRUE(decision.idle);
+  EXPECT_TRUE(decision.nothing_to_measure);
   EXPECT_FALSE(decision.failure);
   EXPECT_TRUE(decision.switched_off.empty());
   EXPECT_FALSE(policy.Note({}).idle);

@@ -88,11 +88,11 @@ TEST(ControlQueue, RefusesCommandsOnceClosed) {
 
 TEST(ControlQueue, RefusesASnapshotThatWouldMeasureNothing) {
   Page page(/*every=*/1, /*stretch=*/0);
-  page.switches.idle = true;
+  page.switches.nothing_to_measure = true;
   ControlQueue queue(nullptr, nullptr, &page);
   EXPECT_EQ(queue.Do(TakeSnapshot{}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Carried(queue).switches.requests, 0);
-  page.switches.idle = false;
+  page.switches.nothing_to_measure = false;
   EXPECT_TRUE(queue.Do(TakeSnapshot{}).ok());
 }
 

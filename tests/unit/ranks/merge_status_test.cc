@@ -93,7 +93,7 @@ TEST(MergeStatus, IsOverOnceAllRanksAre) {
   EXPECT_EQ(MergeStatus(views).monitor.health, Health::kStarting);
 }
 
-// ReportMerger leaves the reports of such ranks out, which nothing else would say.
+// MergedSeries leaves the reports of such ranks out, which nothing else would say.
 TEST(MergeStatus, NamesTheRanksThatMeasureSomethingElse) {
   std::vector<RankView> views = Views(4);
   for (RankView& view : views) view.status->run.fingerprint = "f0";

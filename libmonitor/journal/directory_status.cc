@@ -1,4 +1,4 @@
-#include "journal/followed_status.h"
+#include "journal/directory_status.h"
 
 #include <algorithm>
 #include <array>
@@ -35,11 +35,11 @@ bool IsOver(Health health) { return health == Health::kStopped || health == Heal
 
 }  // namespace
 
-FollowedStatus::FollowedStatus(std::string run_dir, Clock* clock) : clock_(clock) {
+DirectoryStatus::DirectoryStatus(std::string run_dir, Clock* clock) : clock_(clock) {
   run_.run_dir = std::move(run_dir);
 }
 
-void FollowedStatus::OnStatus(const RunStatus& status) {
+void DirectoryStatus::OnStatus(const RunStatus& status) {
   if (newest_ && newest_->time_unix_seconds == status.time_unix_seconds) return;
   seen_changing_ = newest_.has_value();
   if (!newest_) first_age_ = clock_->UnixSeconds() - status.time_unix_seconds.value_or(0);
@@ -50,7 +50,7 @@ void FollowedStatus::OnStatus(const RunStatus& status) {
   run_.run_dir = run_dir;
 }
 
-void FollowedStatus::OnReport(std::shared_ptr<const AnalyzedReport> report) {
+void DirectoryStatus::OnReport(std::shared_ptr<const AnalyzedReport> report) {
   latest_ = std::move(report);
   ++reports_;
   last_event_.reset();
@@ -61,36 +61,36 @@ void FollowedStatus::OnReport(std::shared_ptr<const AnalyzedReport> report) {
   run_.fingerprint = latest_->report.fingerprint;
 }
 
-void FollowedStatus::OnEvent(const Event& event) { last_event_ = event; }
+void DirectoryStatus::OnEvent(const Event& event) { last_event_ = event; }
 
-bool FollowedStatus::known() const { return newest_ || latest_ != nullptr || last_event_; }
+bool DirectoryStatus::known() const { return newest_ || latest_ != nullptr || last_event_; }
 
-std::chrono::duration<double> FollowedStatus::Unchanged() const {
+std::chrono::duration<double> DirectoryStatus::Unchanged() const {
   return clock_->Monotonic() - changed_;
 }
 
 // Uses the time of day only for the first age: it may be set, and may differ from the clock of the
 // machine of the run.
-bool FollowedStatus::FirstIsOld() const {
+bool DirectoryStatus::FirstIsOld() const {
   if (seen_changing_) return false;
   if (IsOtherHost(newest_->host)) return std::abs(first_age_) > kOldSeconds;
   return Unchanged().count() + std::max(first_age_, 0.0) > kOldSeconds;
 }
 
-bool FollowedStatus::undecided() const {
+bool DirectoryStatus::undecided() const {
   return newest_ && IsOtherHost(newest_->host) && !IsOver(newest_->monitor.health) &&
          FirstIsOld() && Unchanged() < kProofOfLife;
 }
 
-bool FollowedStatus::ended() const {
+bool DirectoryStatus::ended() const {
   return newest_ && (IsOver(newest_->monitor.health) || IsSilent());
 }
 
-bool FollowedStatus::IsSilent() const {
+bool DirectoryStatus::IsSilent() const {
   return Unchanged() > kSilence || (FirstIsOld() && !undecided());
 }
 
-MonitorStatus FollowedStatus::FromStatusFile() const {
+MonitorStatus DirectoryStatus::FromStatusFile() const {
   MonitorStatus status = newest_->monitor;
   // The status file may be a second old and not count the newest report yet.
   if (latest_ != nullptr && latest_->report.run_id == newest_->run.run_id &&
@@ -117,7 +117,7 @@ MonitorStatus FollowedStatus::FromStatusFile() const {
   return status;
 }
 
-MonitorStatus FollowedStatus::FromJournal() const {
+MonitorStatus DirectoryStatus::FromJournal() const {
   MonitorStatus status;
   status.reports_total = reports_;
   if (latest_ != nullptr) {
@@ -138,7 +138,7 @@ MonitorStatus FollowedStatus::FromJournal() const {
   return status;
 }
 
-RunStatus FollowedStatus::run_status() const {
+RunStatus DirectoryStatus::run_status() const {
   RunStatus status{.run = run_, .monitor = this->status()};
   if (!newest_) return status;
   status.version = newest_->version;
@@ -148,7 +148,7 @@ RunStatus FollowedStatus::run_status() const {
   return status;
 }
 
-MonitorStatus FollowedStatus::status() const {
+MonitorStatus DirectoryStatus::status() const {
   MonitorStatus status = newest_ ? FromStatusFile() : FromJournal();
   // Status files of earlier versions have no last_sequence.
   if (latest_ != nullptr) {

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_JOURNAL_FOLLOWED_STATUS_H_
-#define PTQWATCH_JOURNAL_FOLLOWED_STATUS_H_
+#ifndef PTQWATCH_JOURNAL_DIRECTORY_STATUS_H_
+#define PTQWATCH_JOURNAL_DIRECTORY_STATUS_H_
 
 #include <chrono>
 #include <memory>
@@ -14,9 +14,9 @@ namespace ptqwatch::internal {
 
 /// Computes the status of a run in another process, on this host or another, from the contents of
 /// its run directory: a run lives as long as they change. Not thread-safe.
-class FollowedStatus {
+class DirectoryStatus {
  public:
-  FollowedStatus(std::string run_dir, Clock* clock);
+  DirectoryStatus(std::string run_dir, Clock* clock);
 
   void OnStatus(const RunStatus& status);
   void OnReport(std::shared_ptr<const AnalyzedReport> report);
@@ -55,4 +55,4 @@ class FollowedStatus {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_JOURNAL_FOLLOWED_STATUS_H_
+#endif  // PTQWATCH_JOURNAL_DIRECTORY_STATUS_H_

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_JOURNAL_RUN_DIRECTORY_H_
-#define PTQWATCH_JOURNAL_RUN_DIRECTORY_H_
+#ifndef PTQWATCH_JOURNAL_RUN_HISTORY_H_
+#define PTQWATCH_JOURNAL_RUN_HISTORY_H_
 
 #include <cstdint>
 #include <string>
@@ -24,8 +24,8 @@ struct RunHistory {
 /// Reads the reports of a run directory's journal, if it has one; events are skipped. If a journal
 /// has several parts, only the newest ones are read, up to 256 MiB. A failure has the status of
 /// errno and names the path. Damaged lines are not a failure.
-absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir);
+absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir);
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_JOURNAL_RUN_DIRECTORY_H_
+#endif  // PTQWATCH_JOURNAL_RUN_HISTORY_H_

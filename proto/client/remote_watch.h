@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_PROTO_CLIENT_FOLLOWER_H_
-#define PTQWATCH_PROTO_CLIENT_FOLLOWER_H_
+#ifndef PTQWATCH_PROTO_CLIENT_REMOTE_WATCH_H_
+#define PTQWATCH_PROTO_CLIENT_REMOTE_WATCH_H_
 
 #include <chrono>
 #include <cstdint>
@@ -20,10 +20,10 @@ namespace ptqwatch::internal {
 /// RunSource::Watch for a run at a server. It streams the reports, reconnects when the connection
 /// is lost, and continues after the last report seen, or with the first report of another run. Not
 /// thread-safe.
-class Follower {
+class RemoteWatch {
  public:
   /// `clock`, which times the waits, and `listener` must outlive it.
-  Follower(Target target, WatchOptions options, Clock* clock, WatchListener* listener);
+  RemoteWatch(Target target, WatchOptions options, Clock* clock, WatchListener* listener);
 
   /// Returns OK if the listener ended it or the monitor stopped (exit_when_done), else an error
   /// with a message of one line for the user.
@@ -67,4 +67,4 @@ class Follower {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_PROTO_CLIENT_FOLLOWER_H_
+#endif  // PTQWATCH_PROTO_CLIENT_REMOTE_WATCH_H_

@@ -1,4 +1,4 @@
-#include "client/follower.h"
+#include "client/remote_watch.h"
 
 #include <chrono>
 #include <functional>
@@ -12,7 +12,7 @@
 #include "unit/proto/client/fake_server.h"
 
 namespace ptqwatch::internal {
-namespace follower_test {
+namespace remote_watch_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -55,10 +55,10 @@ class Recorder final : public WatchListener {
   int statuses = 0;
 };
 
-class FollowerTest : public ::testing::Test {
+class RemoteWatchTest : public ::testing::Test {
  protected:
   absl::Status Follow(const HostPort& address) {
-    return Follower(address, options_, &clock_, &recorder_).Run();
+    return RemoteWatch(address, options_, &clock_, &recorder_).Run();
   }
   // In place of the server that was, on its port.
   void Restart(const std::string& run_id = "run-1") {
@@ -73,7 +73,7 @@ class FollowerTest : public ::testing::Test {
   Recorder recorder_;
 };
 
-TEST_F(FollowerTest, GetsWhatIsThereAndThenWhatComes) {
+TEST_F(RemoteWatchTest, GetsWhatIsThereAndThenWhatComes) {
   server_->PublishNumbers(1, 3);
   recorder_.wanted = 4;
   recorder_.on_report = [&](int64_t sequence) {
@@ -84,7 +84,7 @@ TEST_F(FollowerTest, GetsWhatIsThereAndThenWhatComes) {
   EXPECT_THAT(recorder_.notices, IsEmpty());
 }
 
-TEST_F(FollowerTest, StartsAfterTheSequenceItIsGiven) {
+TEST_F(RemoteWatchTest, StartsAfterTheSequenceItIsGiven) {
   server_->PublishNumbers(1, 5);
   options_.after_sequence = 3;
   options_.without_layers = true;
@@ -95,7 +95,7 @@ TEST_F(FollowerTest, StartsAfterTheSequenceItIsGiven) {
   EXPECT_EQ(server_->requests()[0].run_id(), "run-1");
 }
 
-TEST_F(FollowerTest, SinceNowGetsOnlyNewOnes) {
+TEST_F(RemoteWatchTest, SinceNowGetsOnlyNewOnes) {
   server_->PublishNumbers(1, 5);
   options_.after_sequence.reset();
   options_.tick = milliseconds(5);
@@ -109,7 +109,7 @@ TEST_F(FollowerTest, SinceNowGetsOnlyNewOnes) {
   EXPECT_THAT(recorder_.sequences, ElementsAre(6));
 }
 
-TEST_F(FollowerTest, SinceNowOfARunWithoutReportsCountsNoneAsMissed) {
+TEST_F(RemoteWatchTest, SinceNowOfARunWithoutReportsCountsNoneAsMissed) {
   options_.after_sequence.reset();
   options_.tick = milliseconds(5);
   recorder_.on_tick = [&](bool) { recorder_.end = !server_->requests().empty(); };
@@ -117,7 +117,7 @@ TEST_F(FollowerTest, SinceNowOfARunWithoutReportsCountsNoneAsMissed) {
   EXPECT_FALSE(server_->requests()[0].has_after_sequence());
 }
 
-TEST_F(FollowerTest, ResumesWithoutGapOrDuplicateWhenTheServerComesBack) {
+TEST_F(RemoteWatchTest, ResumesWithoutGapOrDuplicateWhenTheServerComesBack) {
   server_->PublishNumbers(1, 2);
   recorder_.wanted = 4;
   int losses = 0;
@@ -136,7 +136,7 @@ TEST_F(FollowerTest, ResumesWithoutGapOrDuplicateWhenTheServerComesBack) {
               ElementsAre("connection lost, trying again (gone)", "connected again"));
 }
 
-TEST_F(FollowerTest, SurvivesAServerThatVanishesAndSaysSoOnce) {
+TEST_F(RemoteWatchTest, SurvivesAServerThatVanishesAndSaysSoOnce) {
   server_->PublishNumbers(1, 1);
   recorder_.wanted = 2;
   const HostPort address = server_->address();
@@ -152,7 +152,7 @@ TEST_F(FollowerTest, SurvivesAServerThatVanishesAndSaysSoOnce) {
               ElementsAre(StartsWith("connection lost, trying again ("), "connected again"));
 }
 
-TEST_F(FollowerTest, BacksOffToTheLongestWait) {
+TEST_F(RemoteWatchTest, BacksOffToTheLongestWait) {
   server_->PublishNumbers(1, 1);
   const HostPort address = server_->address();
   options_.tick = seconds(60);  // a wait is one sleep
@@ -170,7 +170,7 @@ TEST_F(FollowerTest, BacksOffToTheLongestWait) {
   EXPECT_THAT(waits, ElementsAre(0.5, 1, 2, 4, 8, 10, 10));
 }
 
-TEST_F(FollowerTest, PassesGapsOn) {
+TEST_F(RemoteWatchTest, PassesGapsOn) {
   server_->Publish(ReportNumber(1));
   server_->Publish(ReportNumber(9), /*missed=*/7);
   recorder_.wanted = 2;
@@ -178,7 +178,7 @@ TEST_F(FollowerTest, PassesGapsOn) {
   EXPECT_THAT(recorder_.missed_before, ElementsAre(0, 7));
 }
 
-TEST_F(FollowerTest, AsksForLaterEventsWhenItConnectsAgain) {
+TEST_F(RemoteWatchTest, AsksForLaterEventsWhenItConnectsAgain) {
   v1::Event event;
   for (const int64_t number : {1, 2}) {
     event.set_number(number);
@@ -193,7 +193,7 @@ TEST_F(FollowerTest, AsksForLaterEventsWhenItConnectsAgain) {
   EXPECT_EQ(server_->requests()[1].after_event(), 2);
 }
 
-TEST_F(FollowerTest, EndsWithTheReportsOfNowWhenAsked) {
+TEST_F(RemoteWatchTest, EndsWithTheReportsOfNowWhenAsked) {
   options_.until_now = true;
   ASSERT_TRUE(Follow(server_->address()).ok());
   EXPECT_THAT(recorder_.sequences, IsEmpty());
@@ -202,7 +202,7 @@ TEST_F(FollowerTest, EndsWithTheReportsOfNowWhenAsked) {
   EXPECT_THAT(recorder_.sequences, ElementsAre(1, 2, 3));
 }
 
-TEST_F(FollowerTest, StartsAgainWithAnotherRun) {
+TEST_F(RemoteWatchTest, StartsAgainWithAnotherRun) {
   server_->PublishNumbers(1, 7);
   recorder_.wanted = 9;
   recorder_.on_report = [&](int64_t) {
@@ -224,7 +224,7 @@ TEST_F(FollowerTest, StartsAgainWithAnotherRun) {
   EXPECT_EQ(server_->requests().front().run_id(), "run-2");
 }
 
-TEST_F(FollowerTest, StartsAgainWhenTheRunWentBack) {
+TEST_F(RemoteWatchTest, StartsAgainWhenTheRunWentBack) {
   server_->PublishNumbers(1, 3);
   recorder_.wanted = 4;
   recorder_.on_report = [&](int64_t sequence) {
@@ -243,7 +243,7 @@ TEST_F(FollowerTest, StartsAgainWhenTheRunWentBack) {
   EXPECT_THAT(recorder_.notices[0], HasSubstr("starts again before report 3"));
 }
 
-TEST_F(FollowerTest, DropsWhatAServerSendsTwice) {
+TEST_F(RemoteWatchTest, DropsWhatAServerSendsTwice) {
   server_->PublishNumbers(5, 6);
   server_->PublishAt(7, ReportNumber(5));
   server_->PublishNumbers(8, 8);
@@ -252,7 +252,7 @@ TEST_F(FollowerTest, DropsWhatAServerSendsTwice) {
   EXPECT_THAT(recorder_.sequences, ElementsAre(5, 6, 8));
 }
 
-TEST_F(FollowerTest, EndsWithTheMonitorOnlyWhenAsked) {
+TEST_F(RemoteWatchTest, EndsWithTheMonitorOnlyWhenAsked) {
   server_->PublishNumbers(1, 2);
   server_->EndStreams(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the monitor has stopped"));
   options_.exit_when_done = true;
@@ -267,7 +267,7 @@ TEST_F(FollowerTest, EndsWithTheMonitorOnlyWhenAsked) {
               ElementsAre("connection lost, trying again (the monitor has stopped)"));
 }
 
-TEST_F(FollowerTest, GoesOnWhenTheServerEndsTheStreamWithoutError) {
+TEST_F(RemoteWatchTest, GoesOnWhenTheServerEndsTheStreamWithoutError) {
   server_->PublishNumbers(1, 1);
   server_->EndStreams(grpc::Status::OK);
   recorder_.on_tick = [&](bool connected) { recorder_.end = !connected; };
@@ -275,7 +275,7 @@ TEST_F(FollowerTest, GoesOnWhenTheServerEndsTheStreamWithoutError) {
   EXPECT_THAT(recorder_.notices, ElementsAre(HasSubstr("the server ended the stream")));
 }
 
-TEST_F(FollowerTest, GivesUpAFirstConnectionAfterTenSeconds) {
+TEST_F(RemoteWatchTest, GivesUpAFirstConnectionAfterTenSeconds) {
   const HostPort address = server_->address();
   server_.reset();
   const absl::Status followed = Follow(address);
@@ -286,7 +286,7 @@ TEST_F(FollowerTest, GivesUpAFirstConnectionAfterTenSeconds) {
   EXPECT_THAT(recorder_.notices, IsEmpty());
 }
 
-TEST_F(FollowerTest, WaitsForAServerThatIsLate) {
+TEST_F(RemoteWatchTest, WaitsForAServerThatIsLate) {
   const HostPort address = server_->address();
   server_.reset();
   recorder_.wanted = 1;
@@ -299,7 +299,7 @@ TEST_F(FollowerTest, WaitsForAServerThatIsLate) {
   EXPECT_THAT(recorder_.sequences, ElementsAre(1));
 }
 
-TEST_F(FollowerTest, GivesUpALostServerAfterTheTimeout) {
+TEST_F(RemoteWatchTest, GivesUpALostServerAfterTheTimeout) {
   server_->PublishNumbers(1, 1);
   const HostPort address = server_->address();
   options_.give_up_after = seconds(3);
@@ -308,7 +308,7 @@ TEST_F(FollowerTest, GivesUpALostServerAfterTheTimeout) {
   EXPECT_EQ(clock_.slept(), seconds(3));
 }
 
-TEST_F(FollowerTest, GivesUpAfterAMinuteWhenItIsToEndWithTheRun) {
+TEST_F(RemoteWatchTest, GivesUpAfterAMinuteWhenItIsToEndWithTheRun) {
   server_->PublishNumbers(1, 1);
   const HostPort address = server_->address();
   options_.exit_when_done = true;
@@ -317,7 +317,7 @@ TEST_F(FollowerTest, GivesUpAfterAMinuteWhenItIsToEndWithTheRun) {
   EXPECT_EQ(clock_.slept(), seconds(60));
 }
 
-TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
+TEST_F(RemoteWatchTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
   server_->PublishNumbers(1, 2);
   server_->SetStatus([](v1::GetStatusResponse& status) { status.set_steps_total(900); });
   const HostPort address = server_->address();
@@ -334,7 +334,7 @@ TEST_F(FollowerTest, BeginsAgainWithARunOfTheSameNameThatWasStartedAgain) {
   EXPECT_THAT(recorder_.notices, ::testing::Contains(HasSubstr("was started again")));
 }
 
-TEST_F(FollowerTest, FailsAtOnceIfWaitingDoesNotHelp) {
+TEST_F(RemoteWatchTest, FailsAtOnceIfWaitingDoesNotHelp) {
   const std::vector<std::pair<grpc::StatusCode, std::string>> cases = {
       {grpc::StatusCode::RESOURCE_EXHAUSTED, "is at its limit: why"},
       {grpc::StatusCode::OUT_OF_RANGE, "has not reached that report: why"},
@@ -350,7 +350,7 @@ TEST_F(FollowerTest, FailsAtOnceIfWaitingDoesNotHelp) {
   EXPECT_EQ(clock_.slept(), seconds(0));
 }
 
-TEST_F(FollowerTest, TriesAgainOnceItHasStreamed) {
+TEST_F(RemoteWatchTest, TriesAgainOnceItHasStreamed) {
   server_->PublishNumbers(1, 1);
   server_->EndStreams(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many"));
   int waits = 0;
@@ -359,7 +359,7 @@ TEST_F(FollowerTest, TriesAgainOnceItHasStreamed) {
   EXPECT_THAT(recorder_.notices, ElementsAre("connection lost, trying again (too many)"));
 }
 
-TEST_F(FollowerTest, FailsOnAMessageThatIsTooLarge) {
+TEST_F(RemoteWatchTest, FailsOnAMessageThatIsTooLarge) {
   server_->PadReports(size_t{kMaxMessageBytes} + 1);
   server_->PublishNumbers(1, 1);
   const absl::Status followed = Follow(server_->address());
@@ -368,7 +368,7 @@ TEST_F(FollowerTest, FailsOnAMessageThatIsTooLarge) {
   EXPECT_THAT(recorder_.sequences, IsEmpty());
 }
 
-TEST_F(FollowerTest, AsksForTheStatusBesideTheStream) {
+TEST_F(RemoteWatchTest, AsksForTheStatusBesideTheStream) {
   options_.status_every = options_.tick;
   options_.tick = milliseconds(5);
   recorder_.on_tick = [&](bool) {
@@ -379,12 +379,12 @@ TEST_F(FollowerTest, AsksForTheStatusBesideTheStream) {
   EXPECT_GE(recorder_.statuses, 4);
 }
 
-TEST_F(FollowerTest, EndsWhenTheListenerSaysSoWhileThereIsNoServer) {
+TEST_F(RemoteWatchTest, EndsWhenTheListenerSaysSoWhileThereIsNoServer) {
   const HostPort address = server_->address();
   server_.reset();
   recorder_.end = true;
   EXPECT_TRUE(Follow(address).ok());
 }
 
-}  // namespace follower_test
+}  // namespace remote_watch_test
 }  // namespace ptqwatch::internal

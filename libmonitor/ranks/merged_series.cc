@@ -1,4 +1,4 @@
-#include "ranks/report_merger.h"
+#include "ranks/merged_series.h"
 
 #include <algorithm>
 #include <string>
@@ -27,16 +27,16 @@ std::string MostCommonDigest(const std::vector<Report>& parts) {
 
 }  // namespace
 
-int64_t ReportMerger::RanksOf(const Report& report) {
+int64_t MergedSeries::RanksOf(const Report& report) {
   return std::clamp<int64_t>(report.ranks.value_or(1), 1, kMostRanks);
 }
 
-bool ReportMerger::Needs(int64_t rank) const {
+bool MergedSeries::Needs(int64_t rank) const {
   const auto found = ranks_.find(rank);
   return found == ranks_.end() || found->second.next.empty();
 }
 
-void ReportMerger::Add(int64_t number, Report report) {
+void MergedSeries::Add(int64_t number, Report report) {
   Rank& rank = ranks_[number];
   Place& place = rank.newest;
   if (report.attempt != place.attempt) {
@@ -52,12 +52,12 @@ void ReportMerger::Add(int64_t number, Report report) {
   rank.next.push_back({place, std::move(report)});
 }
 
-void ReportMerger::KnowAttempt(int64_t rank, int attempt) {
+void MergedSeries::KnowAttempt(int64_t rank, int attempt) {
   int& newest = ranks_[rank].newest_attempt;
   newest = std::max(newest, attempt);
 }
 
-ReportMerger::Ranks::const_iterator ReportMerger::First() const {
+MergedSeries::Ranks::const_iterator MergedSeries::First() const {
   auto first = ranks_.end();
   for (auto rank = ranks_.begin(); rank != ranks_.end(); ++rank) {
     if (rank->second.next.empty()) continue;
@@ -67,7 +67,7 @@ ReportMerger::Ranks::const_iterator ReportMerger::First() const {
   return first;
 }
 
-bool ReportMerger::Joins(const Rank& rank, const Rank& first) const {
+bool MergedSeries::Joins(const Rank& rank, const Rank& first) const {
   if (rank.next.empty()) return false;
   const auto& [place, report] = rank.next.front();
   const auto& [front, front_report] = first.next.front();
@@ -82,7 +82,7 @@ bool ReportMerger::Joins(const Rank& rank, const Rank& first) const {
   return place.rollbacks == front.rollbacks && (place.attempt == front.attempt || newest);
 }
 
-std::optional<ReportMerger::Front> ReportMerger::Look() const {
+std::optional<MergedSeries::Front> MergedSeries::Look() const {
   const auto first = First();
   if (first == ranks_.end()) return std::nullopt;
   const auto& [place, report] = first->second.next.front();
@@ -96,7 +96,7 @@ std::optional<ReportMerger::Front> ReportMerger::Look() const {
   return front;
 }
 
-std::optional<Event> ReportMerger::Compare(const std::vector<int64_t>& numbers) {
+std::optional<Event> MergedSeries::Compare(const std::vector<int64_t>& numbers) {
   std::vector<ReplicaCheck::Part> parts;
   std::pair<int, int> pass;
   for (const int64_t number : numbers) {
@@ -114,7 +114,7 @@ std::optional<Event> ReportMerger::Compare(const std::vector<int64_t>& numbers) 
 }
 
 // A step that goes back belongs to training that is redone, unless its rank is behind the others.
-bool ReportMerger::IsLate(const Place& place) {
+bool MergedSeries::IsLate(const Place& place) {
   const bool is_newer = PassOf(place) > PassOf(merged_);
   if (place.step <= merged_.step && !is_newer) return true;
   if (is_newer) merged_ = place;
@@ -123,13 +123,13 @@ bool ReportMerger::IsLate(const Place& place) {
 }
 
 // Whether the lowest rank measures something else in the same attempt.
-bool ReportMerger::IsForeign(const Part& part) const {
+bool MergedSeries::IsForeign(const Part& part) const {
   const auto& fingerprints = ranks_.begin()->second.fingerprints;
   const auto lowest = fingerprints.find(part.place.attempt);
   return lowest != fingerprints.end() && lowest->second != part.report.fingerprint;
 }
 
-ReportMerger::Step ReportMerger::Take() {
+MergedSeries::Step MergedSeries::Take() {
   const auto first = First();
   if (IsForeign(first->second.next.front())) {
     ranks_.at(first->first).next.pop_front();

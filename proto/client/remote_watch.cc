@@ -1,4 +1,4 @@
-#include "client/follower.h"
+#include "client/remote_watch.h"
 
 #include <algorithm>
 #include <atomic>
@@ -27,7 +27,7 @@ bool IsWorthAnotherTry(const grpc::Status& status) {
 
 }  // namespace
 
-Follower::Follower(Target target, WatchOptions options, Clock* clock, WatchListener* listener)
+RemoteWatch::RemoteWatch(Target target, WatchOptions options, Clock* clock, WatchListener* listener)
     : target_(std::move(target)),
       options_(options),
       clock_(clock),
@@ -38,7 +38,7 @@ Follower::Follower(Target target, WatchOptions options, Clock* clock, WatchListe
       last_contact_(clock->Monotonic()),
       backoff_(options.first_backoff) {}
 
-absl::Status Follower::Run() {
+absl::Status RemoteWatch::Run() {
   while (true) {
     const nanoseconds start = clock_->Monotonic();
     const grpc::Status ended = Session();
@@ -56,13 +56,13 @@ absl::Status Follower::Run() {
   }
 }
 
-nanoseconds Follower::Patience() const {
+nanoseconds RemoteWatch::Patience() const {
   if (options_.give_up_after.has_value()) return *options_.give_up_after;
   if (!reached_) return kMaxFirstWait;
   return options_.exit_when_done ? kMaxLastWait : nanoseconds::max();
 }
 
-grpc::Status Follower::Session() {
+grpc::Status RemoteWatch::Session() {
   connected_ = false;
   Connection connection(target_);
   v1::GetStatusResponse status;
@@ -74,7 +74,7 @@ grpc::Status Follower::Session() {
   return Stream(&connection);
 }
 
-void Follower::Greet(const RunStatus& status) {
+void RemoteWatch::Greet(const RunStatus& status) {
   const bool renamed = !run_id_.empty() && run_id_ != status.run.run_id;
   // A resumed run continues its counters; a run started again under its old name counts from 1.
   const bool restarted = !run_id_.empty() && !renamed && status.run.attempt == attempt_ &&
@@ -112,7 +112,7 @@ void Follower::Greet(const RunStatus& status) {
   listener_->OnStatus(status);
 }
 
-grpc::Status Follower::Stream(Connection* connection) {
+grpc::Status RemoteWatch::Stream(Connection* connection) {
   v1::WatchReportsRequest request;
   if (after_.has_value()) request.set_after_sequence(*after_);
   request.set_without_layers(options_.without_layers);
@@ -147,13 +147,13 @@ grpc::Status Follower::Stream(Connection* connection) {
   }
 }
 
-void Follower::NoteContact() {
+void RemoteWatch::NoteContact() {
   if (lost_) listener_->OnNotice("connected again");
   lost_ = false;
   streamed_ = true;
 }
 
-bool Follower::Accept(const v1::WatchReportsResponse& response) {
+bool RemoteWatch::Accept(const v1::WatchReportsResponse& response) {
   backoff_ = options_.first_backoff;
   if (response.has_event()) {
     if (response.event().number() <= after_event_.value_or(0)) return true;
@@ -171,7 +171,7 @@ bool Follower::Accept(const v1::WatchReportsResponse& response) {
   return !options_.until_now || sequence < until_;
 }
 
-absl::Status Follower::Judge(const grpc::Status& ended) {
+absl::Status RemoteWatch::Judge(const grpc::Status& ended) {
   // A retry would fail the same way.
   if (MessageWasTooLarge(ended)) return ExplainFailure(ended, target_);
   if (ended.error_code() == grpc::StatusCode::OUT_OF_RANGE) {
@@ -195,7 +195,7 @@ absl::Status Follower::Judge(const grpc::Status& ended) {
   return absl::OkStatus();
 }
 
-bool Follower::Sleep(nanoseconds duration) {
+bool RemoteWatch::Sleep(nanoseconds duration) {
   static const std::atomic<bool> never{false};
   const nanoseconds end = clock_->Monotonic() + duration;
   while (true) {

@@ -1,4 +1,4 @@
-#include "journal/run_directory.h"
+#include "journal/run_history.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +43,7 @@ absl::Status ReadPart(const InputFile& file, LineReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<RunHistory> ReadRunDirectory(const std::string& run_dir) {
+absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
   std::vector<InputFile> parts;  // newest first
   int64_t bytes = 0;
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, JournalPaths(run_dir));

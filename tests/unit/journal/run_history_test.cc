@@ -1,4 +1,4 @@
-#include "journal/run_directory.h"
+#include "journal/run_history.h"
 
 #include <limits>
 #include <string>
@@ -11,7 +11,7 @@
 #include "support/temp_dir.h"
 
 namespace ptqwatch::internal {
-namespace run_directory_test {
+namespace run_history_test {
 
 std::string Line(int64_t sequence, int attempt = 1, const std::string& run_id = "run-1") {
   AnalyzedReport report = SampleReport();
@@ -25,7 +25,7 @@ class RunDirectoryTest : public ::testing::Test {
  protected:
   RunHistory Read(const std::string& journal) {
     WriteFile(dir_.File(kJournalFileName), journal);
-    absl::StatusOr<RunHistory> history = ReadRunDirectory(dir_.path());
+    absl::StatusOr<RunHistory> history = ReadRunHistory(dir_.path());
     EXPECT_TRUE(history.ok()) << history.status();
     return history.ok() ? *std::move(history) : RunHistory{};
   }
@@ -40,7 +40,7 @@ class RunDirectoryTest : public ::testing::Test {
 };
 
 TEST_F(RunDirectoryTest, OfANewRunIsEmpty) {
-  const absl::StatusOr<RunHistory> history = ReadRunDirectory(dir_.path());
+  const absl::StatusOr<RunHistory> history = ReadRunHistory(dir_.path());
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->run_id, "");
   EXPECT_EQ(history->attempts, 0);
@@ -135,15 +135,15 @@ TEST_F(RunDirectoryTest, SkipsALineOfBrackets) {
 TEST_F(RunDirectoryTest, FollowsNoLinkToAJournal) {
   WriteFile(dir_.File("elsewhere"), Line(1) + "\n");
   std::filesystem::create_symlink(dir_.File("elsewhere"), dir_.File(kJournalFileName));
-  EXPECT_FALSE(ReadRunDirectory(dir_.path()).ok());
+  EXPECT_FALSE(ReadRunHistory(dir_.path()).ok());
 }
 
 TEST_F(RunDirectoryTest, FailsIfTheJournalIsNotAFile) {
   std::filesystem::create_directory(dir_.File(kJournalFileName));
-  const absl::StatusOr<RunHistory> history = ReadRunDirectory(dir_.path());
+  const absl::StatusOr<RunHistory> history = ReadRunHistory(dir_.path());
   EXPECT_FALSE(history.ok());
   EXPECT_THAT(std::string(history.status().message()), HasSubstr(dir_.File(kJournalFileName)));
 }
 
-}  // namespace run_directory_test
+}  // namespace run_history_test
 }  // namespace ptqwatch::internal

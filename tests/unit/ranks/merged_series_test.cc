@@ -1,4 +1,4 @@
-#include "ranks/report_merger.h"
+#include "ranks/merged_series.h"
 
 #include <map>
 #include <string>
@@ -9,7 +9,7 @@
 #include "support/rank_reports.h"
 
 namespace ptqwatch::internal {
-namespace report_merger_test {
+namespace merged_series_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -47,7 +47,7 @@ Report ReportOf(int64_t rank, const Line& line) {
   return report;
 }
 
-class ReportMergerTest : public ::testing::Test {
+class MergedSeriesTest : public ::testing::Test {
  protected:
   void Append(int64_t rank, const Line& line) { journals_[rank].push_back(ReportOf(rank, line)); }
   void AppendAll(int64_t ranks, Line line) {
@@ -68,7 +68,7 @@ class ReportMergerTest : public ::testing::Test {
       for (const int64_t rank : awaited) {
         if (::testing::Value(front->lacking, ::testing::Contains(rank))) return;
       }
-      ReportMerger::Step step = merger_.Take();
+      MergedSeries::Step step = merger_.Take();
       if (step.diverged) events_.push_back(*step.diverged);
       if (step.report) merged_.push_back(*std::move(step.report));
     }
@@ -90,12 +90,12 @@ class ReportMergerTest : public ::testing::Test {
 
   std::map<int64_t, std::vector<Report>> journals_;
   std::map<int64_t, size_t> read_;
-  ReportMerger merger_;
+  MergedSeries merger_;
   std::vector<Report> merged_;
   std::vector<Event> events_;
 };
 
-TEST_F(ReportMergerTest, GivesTheReportsOfATrainerAlone) {
+TEST_F(MergedSeriesTest, GivesTheReportsOfATrainerAlone) {
   std::vector<Report> alone;
   for (const int64_t step : {100, 200, 300}) {
     alone.push_back(WholeReport(step));
@@ -109,7 +109,7 @@ TEST_F(ReportMergerTest, GivesTheReportsOfATrainerAlone) {
   EXPECT_THAT(events_, IsEmpty());
 }
 
-TEST_F(ReportMergerTest, WaitsForTheRanksThatAreLacking) {
+TEST_F(MergedSeriesTest, WaitsForTheRanksThatAreLacking) {
   EXPECT_FALSE(merger_.Look().has_value());
   Append(0, {.step = 100});
   Append(2, {.step = 100});
@@ -123,7 +123,7 @@ TEST_F(ReportMergerTest, WaitsForTheRanksThatAreLacking) {
   EXPECT_THAT(Measured(), ElementsAre(0, 1, 2));
 }
 
-TEST_F(ReportMergerTest, LeavesOutWhatComesLate) {
+TEST_F(MergedSeriesTest, LeavesOutWhatComesLate) {
   for (const int64_t rank : {0, 1, 3}) {
     for (const int64_t step : {100, 200}) Append(rank, {.step = step});
   }
@@ -137,7 +137,7 @@ TEST_F(ReportMergerTest, LeavesOutWhatComesLate) {
   EXPECT_EQ(merged_.back().sequence, 3);
 }
 
-TEST_F(ReportMergerTest, ReadAgainItHasWhatCameLate) {
+TEST_F(MergedSeriesTest, ReadAgainItHasWhatCameLate) {
   for (const int64_t rank : {0, 1, 3}) {
     for (const int64_t step : {100, 200}) Append(rank, {.step = step});
   }
@@ -148,7 +148,7 @@ TEST_F(ReportMergerTest, ReadAgainItHasWhatCameLate) {
 }
 
 // Whichever steps it measures: the series must not change its fingerprint to and fro.
-TEST_F(ReportMergerTest, LeavesOutARankThatMeasuresSomethingElse) {
+TEST_F(MergedSeriesTest, LeavesOutARankThatMeasuresSomethingElse) {
   for (const int64_t step : {100, 200, 300}) {
     for (const int64_t rank : {0, 1, 2}) Append(rank, {.step = step, .fingerprint = "a"});
   }
@@ -162,7 +162,7 @@ TEST_F(ReportMergerTest, LeavesOutARankThatMeasuresSomethingElse) {
   EXPECT_THAT(Measured(), ElementsAre(0, 1, 2, 3));
 }
 
-TEST_F(ReportMergerTest, FollowsRunsOfOtherSizes) {
+TEST_F(MergedSeriesTest, FollowsRunsOfOtherSizes) {
   for (const int64_t step : {100, 200}) AppendAll(4, {.step = step});
   for (const int64_t step : {300, 400}) AppendAll(3, {.step = step, .attempt = 2});
   for (const int64_t step : {500, 600}) AppendAll(5, {.step = step, .attempt = 3});
@@ -175,7 +175,7 @@ TEST_F(ReportMergerTest, FollowsRunsOfOtherSizes) {
 }
 
 // Training goes back to step 200 twice, each time with other ranks and other bits.
-TEST_F(ReportMergerTest, RedoneTrainingIsNotAnotherReplica) {
+TEST_F(MergedSeriesTest, RedoneTrainingIsNotAnotherReplica) {
   for (const int64_t step : {100, 200, 300}) AppendAll(4, {.step = step});
   for (const int64_t step : {300, 400}) {
     AppendAll(3, {.step = step, .attempt = 2, .bits = "y", .rolled_back = step == 300});
@@ -194,7 +194,7 @@ TEST_F(ReportMergerTest, RedoneTrainingIsNotAnotherReplica) {
   }
 }
 
-TEST_F(ReportMergerTest, GoesBackWithinAnAttempt) {
+TEST_F(MergedSeriesTest, GoesBackWithinAnAttempt) {
   for (const int64_t step : {100, 200, 300}) AppendAll(2, {.step = step});
   AppendAll(2, {.step = 200, .bits = "y", .rolled_back = true});
   AppendAll(2, {.step = 300, .bits = "y"});
@@ -205,7 +205,7 @@ TEST_F(ReportMergerTest, GoesBackWithinAnAttempt) {
 
 // Rank 2 was killed before its first report, so its count of attempts is behind, and it is the
 // first to report a step that the others have redone but not reported yet.
-TEST_F(ReportMergerTest, AnAttemptWithoutAReportOfARankIsNotAnotherReplica) {
+TEST_F(MergedSeriesTest, AnAttemptWithoutAReportOfARankIsNotAnotherReplica) {
   for (const int64_t rank : {0, 1, 3}) {
     for (const int64_t step : {100, 200}) Append(rank, {.step = step});
   }
@@ -227,7 +227,7 @@ TEST_F(ReportMergerTest, AnAttemptWithoutAReportOfARankIsNotAnotherReplica) {
 }
 
 // Such as ranks that run one after the other.
-TEST_F(ReportMergerTest, JoinsEqualParametersWhateverTheAttempt) {
+TEST_F(MergedSeriesTest, JoinsEqualParametersWhateverTheAttempt) {
   for (int64_t rank = 0; rank < 4; ++rank) {
     for (const int64_t step : {100, 200}) {
       Append(rank, {.step = step, .attempt = static_cast<int>(rank) + 1});
@@ -239,7 +239,7 @@ TEST_F(ReportMergerTest, JoinsEqualParametersWhateverTheAttempt) {
 }
 
 // A rank that was started again alone, and differs.
-TEST_F(ReportMergerTest, ComparesTheNewestAttempts) {
+TEST_F(MergedSeriesTest, ComparesTheNewestAttempts) {
   AppendAll(4, {.step = 100});
   Merge();
   merger_.KnowAttempt(2, 2);
@@ -253,7 +253,7 @@ TEST_F(ReportMergerTest, ComparesTheNewestAttempts) {
   EXPECT_FALSE(merger_.replicas().diverged);
 }
 
-TEST_F(ReportMergerTest, MergesOnlyThePartsOfMostRanks) {
+TEST_F(MergedSeriesTest, MergesOnlyThePartsOfMostRanks) {
   for (const int64_t rank : {0, 2, 3}) Append(rank, {.step = 100});
   Append(1, {.step = 100, .bits = "y"});
   Merge();
@@ -265,7 +265,7 @@ TEST_F(ReportMergerTest, MergesOnlyThePartsOfMostRanks) {
   EXPECT_EQ(merger_.replicas().parameter, "b");
 }
 
-TEST_F(ReportMergerTest, FindsARankThatDiffersAndComesLate) {
+TEST_F(MergedSeriesTest, FindsARankThatDiffersAndComesLate) {
   for (const int64_t rank : {0, 2, 3}) Append(rank, {.step = 100});
   Merge();
   Append(1, {.step = 100, .bits = "y"});
@@ -276,11 +276,11 @@ TEST_F(ReportMergerTest, FindsARankThatDiffersAndComesLate) {
 }
 
 // Attempts, skipped snapshots and late reports, but never other bits.
-TEST_F(ReportMergerTest, TenThousandEqualSnapshotsGiveNoAlarm) {
+TEST_F(MergedSeriesTest, TenThousandEqualSnapshotsGiveNoAlarm) {
   constexpr int64_t kSteps = 10'000;
   const auto take = [&] {
     while (merger_.Look()) {
-      ReportMerger::Step taken = merger_.Take();
+      MergedSeries::Step taken = merger_.Take();
       EXPECT_FALSE(taken.diverged.has_value()) << taken.diverged->message;
       if (taken.report) merged_.push_back(*std::move(taken.report));
     }
@@ -306,7 +306,7 @@ TEST_F(ReportMergerTest, TenThousandEqualSnapshotsGiveNoAlarm) {
   EXPECT_EQ(merger_.replicas().minority, "3");
 }
 
-TEST_F(ReportMergerTest, ALineOfDamageCostsNoMemory) {
+TEST_F(MergedSeriesTest, ALineOfDamageCostsNoMemory) {
   Report report = ReportOf(0, {.step = 100});
   report.ranks = int64_t{1} << 60;
   merger_.Add(0, report);
@@ -318,5 +318,5 @@ TEST_F(ReportMergerTest, ALineOfDamageCostsNoMemory) {
   EXPECT_EQ(merger_.Look()->ranks, 1);
 }
 
-}  // namespace report_merger_test
+}  // namespace merged_series_test
 }  // namespace ptqwatch::internal

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_RANKS_REPORT_MERGER_H_
-#define PTQWATCH_RANKS_REPORT_MERGER_H_
+#ifndef PTQWATCH_RANKS_MERGED_SERIES_H_
+#define PTQWATCH_RANKS_MERGED_SERIES_H_
 
 #include <compare>
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace ptqwatch::internal {
 /// replica. Only the parts with the parameters of most ranks are merged. Reports with another
 /// fingerprint than the lowest rank has in the same attempt are left out: alternating, they would
 /// cut the series at every step.
-class ReportMerger {
+class MergedSeries {
  public:
   /// The step that comes next, and the ranks of its attempt that have no next report.
   struct Front {
@@ -97,4 +97,4 @@ class ReportMerger {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_RANKS_REPORT_MERGER_H_
+#endif  // PTQWATCH_RANKS_MERGED_SERIES_H_
