@@ -31,7 +31,7 @@ def read_run(run_dir, *, layers=True, as_frame=False):
         pandas.
 
     Returns:
-      A list of dicts. Their keys are those of the journal (docs/run_directory.md). Losses are in nats per token, an
+      A list of dicts. Their keys are those of `ptqwatch history --json` (docs/run_directory.md). Losses are in nats per token, an
       error_ratio is the relative increase of the loss. A value that was not measured is absent.
 
     Raises:

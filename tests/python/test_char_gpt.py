@@ -1,6 +1,5 @@
 """The model of examples/char_gpt in PyTorch: its report equals that of the C++ program to the bit."""
 
-import json
 import pathlib
 import random
 import subprocess
@@ -134,5 +133,4 @@ def test_equals_the_cpp_program(bin_dir, tmp_path):
 
 
 def ptqwatch_reports(run_dir):
-    lines = [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
-    return [line for line in lines if "sequence" in line]
+    return ptqwatch.read_run(run_dir, layers=True)

@@ -108,7 +108,8 @@ def journal(run_dir):
     file = run_dir / "journal.jsonl"
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     lines = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [line for line in lines if "event" not in line], [line["event"] for line in lines if "event" in line]
+    reports = ptqwatch.read_run(run_dir, layers=True) if any("event" not in line for line in lines) else []
+    return reports, [line["event"] for line in lines if "event" in line]
 
 
 def is_gone(process, seconds=60):

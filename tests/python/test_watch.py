@@ -101,8 +101,7 @@ def test_reports_have_the_numbers_of_the_journal(tmp_path):
     assert all(row["error_ratio"] > -1 for row in newest["quantization"])
     assert newest["curvature"]["top_eigenvalue"] > 0
     assert newest["curvature"]["mode"] == "retained_graph"
-    lines = [json.loads(line) for line in (tmp_path / "run/journal.jsonl").read_text().splitlines()]
-    assert [line for line in lines if line.get("sequence") == newest["sequence"]] == [newest]
+    assert [report for report in ptqwatch.read_run(tmp_path / "run", layers=True) if report["sequence"] == newest["sequence"]] == [newest]
 
 
 class MuonWithAdam(torch.optim.SGD):

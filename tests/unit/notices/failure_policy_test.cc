@@ -55,12 +55,13 @@ TEST(FailurePolicy, ASnapshotThatCannotBeMeasuredEndsTheRow) {
 
 TEST(FailurePolicy, IsIdleIfEveryProbeIsDisabled) {
   FailurePolicy policy(1);
-  EXPECT_FALSE(policy.Note({{Outcome("a", Kind::kOk), Outcome("b", Kind::kDisabled)}}).idle);
+  EXPECT_FALSE(
+      policy.Note({{Outcome("a", Kind::kOk), Outcome("b", Kind::kDisabled)}}).nothing_to_measure);
   const Decision decision = policy.Note({{Outcome("a", Kind::kDisabled, "off")}});
   EXPECT_TRUE(decision.nothing_to_measure);
   EXPECT_FALSE(decision.failure);
   EXPECT_TRUE(decision.switched_off.empty());
-  EXPECT_FALSE(policy.Note({}).idle);
+  EXPECT_FALSE(policy.Note({}).nothing_to_measure);
 }
 
 }  // namespace failure_policy_test

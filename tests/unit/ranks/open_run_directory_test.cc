@@ -8,7 +8,7 @@
 #include "support/journal_fixture.h"
 
 namespace ptqwatch::internal {
-namespace open_run_history_test {
+namespace open_run_directory_test {
 
 // Records its calls and runs a test's action at each tick.
 class Recorder final : public WatchListener {
@@ -401,5 +401,5 @@ TEST_F(OpenRunDirectoryTest, GivesTheStatusAsOftenAsAsked) {
   EXPECT_LE(recorder_.statuses.size(), 14u);
 }
 
-}  // namespace open_run_history_test
+}  // namespace open_run_directory_test
 }  // namespace ptqwatch::internal

@@ -76,7 +76,9 @@ TEST(LayerColumns, HaveThreeDigits) {
   layer.name = "a";
   layer.output_error_ratio = 0.000123456789;
   layer.tokens = 123456789;
-  const std::string line = ToColumnJson(WithLayers({layer}));
+  AnalyzedReport report = WithLayers({layer});
+  RoundLayers(report.report);
+  const std::string line = ToColumnJson(report);
   EXPECT_THAT(line, HasSubstr("\"output_error_ratio\":0.000123,"));
   EXPECT_THAT(line, HasSubstr("\"tokens\":123456789"));
 }
