@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "probes/prediction_check.h"
-#include "report/layer_columns.h"
 #include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
@@ -116,7 +115,6 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
     AddTo(report, result.value);
   }
   for (const ResultValue& value : found_by_jobs) AddTo(report, value);
-  RoundLayers(report);
   return report;
 }
 

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/strings.h"
 #include "report/json_fields.h"
-#include "report/report_fields.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -46,7 +43,7 @@ class Columns {
       for (auto& [key, value] : rows[row].items()) {
         WrittenJson& column = columns[key];
         while (column.size() < row) column.push_back(nullptr);
-        column.push_back(key == "name" ? WrittenJson(IndexOf(value)) : std::move(value));
+        column.push_back(key == "name" ? WrittenJson(IndexOf(value)) : Shortened(value));
       }
     }
     for (auto& [key, column] : columns.items()) {
@@ -74,33 +71,16 @@ class Columns {
     return known->second;
   }
 
+  static WrittenJson Shortened(WrittenJson& value) {
+    if (!value.is_number_float()) return std::move(value);
+    return std::strtod(StrFormat("%.2e", value.get<double>()).c_str(), nullptr);
+  }
+
   WrittenJson names_ = WrittenJson::array();
   std::unordered_map<std::string, size_t> index_of_;
 };
 
-// A visitor of a layer's fields.
-struct Round {
-  void operator()(std::string_view, std::optional<double>& value) const {
-    if (value) value = std::strtod(StrFormat("%.2e", *value).c_str(), nullptr);
-  }
-  template <typename T>
-  void operator()(std::string_view, T&) const {}
-};
-
-void RoundLayersOf(std::vector<QuantizationReport>& quantization) {
-  for (QuantizationReport& entry : quantization) {
-    for (LayerQuantization& layer : entry.layers) VisitFields(layer, Round());
-  }
-}
-
 }  // namespace
-
-void RoundLayers(Report& report) {
-  RoundLayersOf(report.quantization);
-  for (AveragingReport& average : report.averaging) RoundLayersOf(average.quantization);
-  if (!report.curvature) return;
-  for (LayerCurvature& layer : report.curvature->layers) VisitFields(layer, Round());
-}
 
 std::string ToColumnJson(const AnalyzedReport& report) {
   WrittenJson json = *JsonWriter::Write(report);

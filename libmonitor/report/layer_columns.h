@@ -14,12 +14,10 @@ namespace ptqwatch::internal {
 ///     "layers_columns": {"name": [0, 1], "damp": [0.01, null], "tokens": 8}
 ///
 /// with indices into the report's `layer_names`; the number n stands for 0 to n - 1. A value that
-/// all rows share stands for the column, and the key of an earlier column for an equal one.
+/// all rows share stands for the column, and the key of an earlier column for an equal one. Numbers
+/// that are not integers have three significant digits, about as many as the data determine that
+/// they are measured with.
 std::string ToColumnJson(const AnalyzedReport& report);
-
-/// Rounds the numbers of all layers to three significant digits, about as many as the data
-/// determine that they are measured with: a line is half as long.
-void RoundLayers(Report& report);
 
 }  // namespace ptqwatch::internal
 

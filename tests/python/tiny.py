@@ -61,3 +61,12 @@ def train(model, steps, monitor=None, wrapped=None):
         if monitor is not None:
             monitor.step(step, 1e-2, tokens=step * 8 * LENGTH, loss=loss)
     return float(loss.detach())
+
+
+def without_layers(record):
+    """The report without its rows of layers, whose numbers have fewer digits in the journal."""
+    if isinstance(record, list):
+        return [without_layers(element) for element in record]
+    if isinstance(record, dict):
+        return {key: without_layers(value) for key, value in record.items() if key != "layers"}
+    return record

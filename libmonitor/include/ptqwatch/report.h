@@ -153,8 +153,6 @@ PTQWATCH_EXPORT std::string LabelOf(const QuantizerKey& key);
 /// three layers in it with the largest errors have rows of their own behind it. In the row of a
 /// stack, counts and shares are sums, `status` is the worst, and `damp` the largest; errors of
 /// outputs are relative to the sum of all outputs, and other ratios are means.
-///
-/// Numbers that are not integers have three significant digits, as in LayerCurvature.
 struct LayerQuantization {
   /// Canonical parameter name, e.g. "blocks.0.attn.qkv.weight"; of a stack
   /// "blocks.0.experts.*.up.weight", or the name of the parameter that has all its layers.

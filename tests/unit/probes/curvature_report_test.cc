@@ -77,9 +77,8 @@ TEST(CurvatureReport, TheLossAlongAnErrorIsSplitIntoTermsAndLayers) {
     gradient += *layer.gradient_term_nats;
     curvature += *layer.curvature_term_nats;
   }
-  // Layers have three digits.
-  EXPECT_NEAR(gradient, *rtn.gradient_term_nats, 0.01 * std::abs(*rtn.gradient_term_nats));
-  EXPECT_NEAR(curvature, *rtn.curvature_term_nats, 0.01 * std::abs(*rtn.curvature_term_nats));
+  EXPECT_NEAR(gradient, *rtn.gradient_term_nats, 1e-12);
+  EXPECT_NEAR(curvature, *rtn.curvature_term_nats, 1e-12);
   std::vector<double> scales;
   for (const LossAlong& along : rtn.loss_along) scales.push_back(along.scale);
   EXPECT_THAT(scales, ElementsAre(0.25, 0.5, 0.75, 1, 1.25, 1.5));

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@
 namespace ptqwatch::internal {
 namespace stack_rows_test {
 
-using ::testing::DoubleNear;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kExperts = 10;
@@ -77,9 +77,8 @@ TEST(StackRows, SayInOneRowWhatTheLayersSay) {
   EXPECT_EQ(stack.tokens, sums.tokens);
   EXPECT_EQ(stack.dead_columns, sums.dead_columns);
   EXPECT_EQ(stack.damp, sums.damp);
-  const auto near = [](double value) { return DoubleNear(value, 0.01 * std::abs(value)); };
-  EXPECT_THAT(*stack.gradient_term_nats, near(*sums.gradient_term_nats));
-  EXPECT_THAT(*stack.curvature_term_nats, near(*sums.curvature_term_nats));
+  EXPECT_NEAR(*stack.gradient_term_nats, *sums.gradient_term_nats, 1e-12);
+  EXPECT_NEAR(*stack.curvature_term_nats, *sums.curvature_term_nats, 1e-12);
   std::sort(layers.begin(), layers.end(), [](const auto& a, const auto& b) {
     return *a.output_error_ratio > *b.output_error_ratio;
   });
@@ -88,10 +87,10 @@ TEST(StackRows, SayInOneRowWhatTheLayersSay) {
     expected.name.replace(expected.name.find("others"), 6, "experts");
     EXPECT_EQ(rows[1 + i], expected);
   }
-  EXPECT_THAT(*stack.output_error_median_ratio,
-              near((*layers[4].output_error_ratio + *layers[5].output_error_ratio) / 2));
-  EXPECT_THAT(*stack.output_error_p90_ratio,
-              near(0.9 * *layers[1].output_error_ratio + 0.1 * *layers[0].output_error_ratio));
+  EXPECT_NEAR(*stack.output_error_median_ratio,
+              (*layers[4].output_error_ratio + *layers[5].output_error_ratio) / 2, 1e-15);
+  EXPECT_NEAR(*stack.output_error_p90_ratio,
+              0.9 * *layers[1].output_error_ratio + 0.1 * *layers[0].output_error_ratio, 1e-15);
   EXPECT_LT(*stack.output_error_p10_ratio, *layers[8].output_error_ratio);
   EXPECT_GT(*stack.output_error_ratio, *layers[9].output_error_ratio);
   EXPECT_LT(*stack.output_error_ratio, *layers[0].output_error_ratio);
@@ -109,16 +108,16 @@ TEST(StackRows, AddUpTheTrace) {
   EXPECT_EQ(rows[0].name, "moe.experts.*.w");
   EXPECT_EQ(rows[0].stacked, kExperts);
   EXPECT_EQ(rows[0].parameters, kExperts * 8 * 16);
-  const auto near = [](double value) { return DoubleNear(value, 0.01 * std::abs(value)); };
-  EXPECT_THAT(*rows[0].trace, near(*single.curvature->trace));
-  EXPECT_THAT(*rows[0].trace_stderr, near(*single.curvature->trace_stderr));
+  EXPECT_NEAR(*rows[0].trace, *single.curvature->trace, 1e-9 * *single.curvature->trace);
+  EXPECT_NEAR(*rows[0].trace_stderr, *single.curvature->trace_stderr,
+              1e-9 * *single.curvature->trace_stderr);
   double squares = 0;
   std::vector<double> traces;
   for (const LayerCurvature& layer : single.curvature->layers) {
     squares += *layer.weight_mean_square / kExperts;
     traces.push_back(*layer.trace);
   }
-  EXPECT_THAT(*rows[0].weight_mean_square, near(squares));
+  EXPECT_NEAR(*rows[0].weight_mean_square, squares, 1e-12);
   std::sort(traces.rbegin(), traces.rend());
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(rows[1 + i].trace, traces[i]);

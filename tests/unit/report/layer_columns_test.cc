@@ -76,9 +76,7 @@ TEST(LayerColumns, HaveThreeDigits) {
   layer.name = "a";
   layer.output_error_ratio = 0.000123456789;
   layer.tokens = 123456789;
-  AnalyzedReport report = WithLayers({layer});
-  RoundLayers(report.report);
-  const std::string line = ToColumnJson(report);
+  const std::string line = ToColumnJson(WithLayers({layer}));
   EXPECT_THAT(line, HasSubstr("\"output_error_ratio\":0.000123,"));
   EXPECT_THAT(line, HasSubstr("\"tokens\":123456789"));
 }
