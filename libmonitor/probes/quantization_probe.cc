@@ -151,12 +151,13 @@ ProbeNeeds QuantizationProbe::Needs(int64_t available) const {
   text += "left in full precision:\n";
   int64_t vectors = 0;
   int64_t in_vectors = 0;
+  for (const SkippedLayer& skipped : plan.skipped) {
+    if (skipped.reason != kNotAMatrix) continue;
+    ++vectors;
+    in_vectors += skipped.parameters;
+  }
   for (const SkippedLayer& skipped : GroupSkipped(plan.skipped)) {
-    if (skipped.reason == kNotAMatrix) {
-      ++vectors;
-      in_vectors += skipped.parameters;
-      continue;
-    }
+    if (skipped.reason == kNotAMatrix) continue;
     text += StrFormat("  %-40s %d parameters (%.1f %%): %s\n", skipped.name, skipped.parameters,
                       100.0 * static_cast<double>(skipped.parameters) / parameters, skipped.reason);
   }

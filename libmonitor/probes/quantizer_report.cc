@@ -96,7 +96,7 @@ double Quantile(const std::vector<double>& sorted, double share) {
 class Average {
  public:
   void Add(std::optional<double> value, double weight = 1) {
-    if (!value) return;
+    if (!value || !std::isfinite(*value)) return;
     sum_ += weight * *value;
     weights_ += weight;
   }
@@ -127,8 +127,9 @@ LayerQuantization StackRow(const LayerGroup& group, const std::vector<QuantizedL
       stack.dead_columns = stack.dead_columns.value_or(0) + *layer.dead_columns;
     }
     if (layer.damp) stack.damp = std::max(stack.damp.value_or(0), *layer.damp);
-    error.Add(layer.output_error_ratio, row.output_energy);
-    rtn_error.Add(layer.rtn_output_error_ratio, row.output_energy);
+    const double outputs = row.output_energy * static_cast<double>(layer.tokens);
+    error.Add(layer.output_error_ratio, outputs);
+    rtn_error.Add(layer.rtn_output_error_ratio, outputs);
     dead_zone.Add(layer.dead_zone_ratio);
     grid_noise.Add(layer.grid_noise_ratio);
     scale_bias.Add(layer.scale_bias_ratio);

@@ -25,7 +25,7 @@ struct QuantizedLayerRow {
   std::string nonfinite = {};  ///< the NaN or infinity because of which there are no codes
   int64_t parameters = 0;      ///< elements of the weight; 0 if it is left as it is
   double squared_displacement = 0;
-  double output_energy = 0;  ///< tr(W H W^T), to which the errors of the output are relative
+  double output_energy = 0;  ///< tr(W H W^T), proportional to the squared output of a token
 };
 
 /// The row of a layer with this result. `gram` may be null.

@@ -88,11 +88,11 @@ absl::StatusOr<SharedResults::Columns> CountInputs(const Hessian& h,
   std::vector<int64_t> distinct;  // among columns of the current norm
   int64_t comparisons = 0;
   for (size_t k = 0; k < live.size(); ++k) {
-    const auto [norm, c] = live[k];
+    const double norm = live[k].first;
+    const int64_t c = live[k].second;
     if (k == 0 || norm != live[k - 1].first) distinct.clear();
     const double* row = sum + c * d;
-    if (std::any_of(distinct.begin(), distinct.end(),
-                    [&, norm = norm](int64_t i) { return row[i] == norm; })) {
+    if (std::any_of(distinct.begin(), distinct.end(), [&](int64_t i) { return row[i] == norm; })) {
       ++duplicates;
     } else {
       distinct.push_back(c);

@@ -47,7 +47,7 @@ RankJournals::RankJournals(std::string run_dir, Clock* clock, Handlers handlers,
       clock_(clock),
       handlers_(std::move(handlers)),
       wait_(wait),
-      merger_(std::make_unique<MergedSeries>()) {
+      series_(std::make_unique<MergedSeries>()) {
   FindRanks();
 }
 
@@ -84,7 +84,7 @@ absl::Status RankJournals::ReadStatus() {
     }
     source->status.OnStatus(*status);
     source->run_id = status->run.run_id;
-    if (status->run.run_id == run_id_) merger_->KnowAttempt(source->rank, status->run.attempt);
+    if (status->run.run_id == run_id_) series_->KnowAttempt(source->rank, status->run.attempt);
   }
   FindRun();
   PTQWATCH_RETURN_IF_ERROR(failure);
@@ -110,12 +110,12 @@ void RankJournals::BeginRun(const std::string& run_id) {
   if (!run_id_.empty()) past_runs_.insert(run_id_);
   past_runs_.erase(run_id);
   run_id_ = run_id;
-  merger_ = std::make_unique<MergedSeries>();
+  series_ = std::make_unique<MergedSeries>();
   for (const auto& [rank, source] : sources_) {
     source->sequence = 0;
     source->step.reset();
     if (source->run_id == run_id) {
-      merger_->KnowAttempt(rank, source->status.run_status().run.attempt);
+      series_->KnowAttempt(rank, source->status.run_status().run.attempt);
     }
     if (!source->held) continue;
     Report held = *std::exchange(source->held, std::nullopt);
@@ -137,7 +137,7 @@ void RankJournals::OnReport(Source& source, Report report) {
   source.sequence = report.sequence;
   source.step = report.step;
   source.attempt = report.attempt;
-  merger_->Add(source.rank, std::move(report));
+  series_->Add(source.rank, std::move(report));
 }
 
 void RankJournals::OnEvent(const Source& source, Event event) {
@@ -199,8 +199,8 @@ bool RankJournals::Awaits(const MergedSeries::Front& front) {
 }
 
 void RankJournals::Deliver() {
-  world_ = merger_->Look()->ranks;
-  MergedSeries::Step step = merger_->Take();
+  world_ = series_->Look()->ranks;
+  MergedSeries::Step step = series_->Take();
   front_.step = -1;
   if (step.report) handlers_.report(*std::move(step.report));
   if (!step.diverged) return;
@@ -210,7 +210,7 @@ void RankJournals::Deliver() {
 
 // The end of the run comes after the last step of all ranks.
 void RankJournals::DeliverEnd() {
-  if (!stopped_ || !handlers_.event || merger_->Look()) return;
+  if (!stopped_ || !handlers_.event || series_->Look()) return;
   if (status().monitor.health != Health::kStopped) return;
   handlers_.event(*std::exchange(stopped_, std::nullopt));
 }
@@ -219,11 +219,11 @@ absl::StatusOr<bool> RankJournals::ReadJournals() {
   for (const auto& [rank, source] : sources_) source->at_end = false;
   absl::Status failure;
   for (int lines = 0; lines < kLinesAtOnce;) {
-    const std::optional<MergedSeries::Front> front = merger_->Look();
+    const std::optional<MergedSeries::Front> front = series_->Look();
     bool read_any = false;
     for (const auto& [rank, source] : sources_) {
       // A rank that the front does not lack is needed, too: an earlier step may come from it.
-      while (merger_->Needs(rank) && lines < kLinesAtOnce) {
+      while (series_->Needs(rank) && lines < kLinesAtOnce) {
         const absl::StatusOr<bool> read = ReadLine(*source);
         if (!read.ok()) failure = read.status();
         if (!read.ok() || !*read) break;
@@ -267,9 +267,9 @@ RunStatus RankJournals::status() const {
   }
   RunStatus status = MergeStatus(views);
   status.run.run_dir = run_dir_;
-  status.monitor.replicas = merger_->replicas();
+  status.monitor.replicas = series_->replicas();
   status.monitor.events[static_cast<size_t>(Event::Kind::kReplicasDiverged)] += diverged_events_;
-  if (merger_->sequence() > 0) status.monitor.last_sequence = merger_->sequence();
+  if (series_->sequence() > 0) status.monitor.last_sequence = series_->sequence();
   return status;
 }
 

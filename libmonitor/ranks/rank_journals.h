@@ -98,7 +98,7 @@ class RankJournals {
   std::map<int64_t, std::unique_ptr<Source>> sources_;
   std::string run_id_;
   std::set<std::string> past_runs_;
-  std::unique_ptr<MergedSeries> merger_;
+  std::unique_ptr<MergedSeries> series_;
   int64_t world_ = 0;  // number of ranks of the newest step; 0: unknown
   MergedSeries::Front front_;
   std::chrono::nanoseconds front_since_{0};  // when `front_` was first seen

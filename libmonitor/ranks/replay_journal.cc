@@ -122,7 +122,7 @@ absl::Status ReadRanks(const std::string& path, Replayer& replayer) {
 }
 
 // Opens all parts first, because a running run may remove the oldest one meanwhile.
-absl::Status ReadRunHistory(const std::string& path, Replayer& replayer) {
+absl::Status ReplayRunDirectory(const std::string& path, Replayer& replayer) {
   if (!internal::RanksIn(path).empty()) return ReadRanks(path, replayer);
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> paths, internal::JournalPaths(path));
   std::vector<internal::InputFile> parts;
@@ -162,7 +162,7 @@ absl::StatusOr<ReplayedJournal> ReplayJournal(
   if (fstat(descriptor, &info) != 0) {
     return absl::ErrnoToStatus(errno, internal::StrCat("cannot examine '", path, "'"));
   }
-  PTQWATCH_RETURN_IF_ERROR(S_ISDIR(info.st_mode) ? ReadRunHistory(path, replayer)
+  PTQWATCH_RETURN_IF_ERROR(S_ISDIR(info.st_mode) ? ReplayRunDirectory(path, replayer)
                                                  : replayer.Read(SourceOf(descriptor, path)));
   return replayer.End(path);
 }

@@ -97,8 +97,21 @@ struct JsonWriter {
 /// A list by layer in columns (ToColumnJson): what its key ends with, and the key of the names.
 inline constexpr const char* kColumnsSuffix = "_columns";
 inline constexpr const char* kNamesKey = "layer_names";
-/// Columns repeat a text for each of its rows; more text than this, in bytes, is an attack.
-inline constexpr size_t kMostColumnText = size_t{64} << 20;
+/// Columns repeat texts and leave out equal values. Rows and texts that take more memory than this,
+/// in bytes, are an attack.
+inline constexpr size_t kMostColumnBytes = size_t{256} << 20;
+
+/// What the columns of a line have in common.
+struct ColumnContext {
+  const nlohmann::json* names = nullptr;  ///< those that columns refer to
+  size_t bytes_left = kMostColumnBytes;
+
+  bool Take(size_t bytes) {
+    if (bytes > bytes_left) return false;
+    bytes_left -= bytes;
+    return true;
+  }
+};
 
 template <typename T>
 concept ListByName = requires(T list) {
@@ -108,14 +121,18 @@ concept ListByName = requires(T list) {
 /// Reads the keys that are present; stops at the first value of the wrong type.
 class JsonReader {
  public:
-  /// Messages call the object `path`. `names` are those that columns refer to; if null, the
-  /// object's own.
+  /// Messages call the object `path`. `columns` is that of the line; null for the line itself.
   JsonReader(const nlohmann::json& object, std::string path, absl::Status& status,
-             const nlohmann::json* names = nullptr)
-      : object_(object), path_(std::move(path)), status_(status), names_(names) {
+             ColumnContext* columns = nullptr)
+      : object_(object),
+        path_(std::move(path)),
+        status_(status),
+        columns_(columns == nullptr ? &own_columns_ : columns) {
     if (!object.is_object()) Fail(path_, "an object", object);
-    if (names_ == nullptr && object.contains(kNamesKey)) names_ = &object[kNamesKey];
+    if (object.contains(kNamesKey)) own_columns_.names = &object[kNamesKey];
   }
+  JsonReader(const JsonReader&) = delete;
+  JsonReader& operator=(const JsonReader&) = delete;
 
   template <typename T>
   void operator()(const char* key, T& value) {
@@ -163,7 +180,7 @@ class JsonReader {
       if (!json.is_string()) return Fail(path, "a string", json);
       ReadName(json.get_ref<const std::string&>(), value);
     } else {
-      VisitFields(value, JsonReader(json, path, status_, names_));
+      VisitFields(value, JsonReader(json, path, status_, columns_));
     }
   }
   template <typename T>
@@ -187,36 +204,47 @@ class JsonReader {
       if (!status_.ok()) return;
     }
   }
+  // The indices of a list's names.
+  std::vector<int64_t> NamesOf(const std::string& path, const nlohmann::json& columns,
+                               size_t row_bytes) {
+    std::vector<int64_t> names;
+    const auto found = columns.find("name");
+    if (found == columns.end()) return names;
+    const size_t known = columns_->names == nullptr ? 0 : columns_->names->size();
+    const size_t rows =
+        found->is_number_unsigned() ? std::min(found->get<size_t>(), known + 1) : found->size();
+    if (!columns_->Take(rows * row_bytes)) {
+      Fail(path, "of fewer rows", columns);
+    } else if (found->is_number_unsigned()) {
+      names.resize(rows);
+      std::iota(names.begin(), names.end(), 0);
+    } else {
+      Read(StrCat(path, ".name"), *found, names);
+    }
+    return names;
+  }
   template <typename T>
   void ReadColumns(const std::string& path, const nlohmann::json& columns, std::vector<T>& values) {
-    if (!columns.is_object()) return Fail(path, "an object", columns);
-    std::vector<int64_t> names;
-    const auto name_column = columns.find("name");
-    if (name_column != columns.end() && name_column->is_number_unsigned()) {
-      names.resize(
-          std::min(name_column->get<size_t>(), names_ == nullptr ? 0 : names_->size() + 1));
-      std::iota(names.begin(), names.end(), 0);
-    } else if (name_column != columns.end()) {
-      Read(StrCat(path, ".name"), *name_column, names);
-    }
     values.clear();
+    if (!columns.is_object()) return Fail(path, "an object", columns);
+    const std::vector<int64_t> names = NamesOf(path, columns, sizeof(T) + sizeof(int64_t));
     values.reserve(names.size());
-    size_t text = 0;
     const auto read_cell = [&](const std::string& where, const nlohmann::json& column, size_t place,
                                auto& value) {
       if (column.is_array() && place >= column.size()) return Fail(where, "longer", column);
       const nlohmann::json& cell = column.is_array() ? column[place] : column;
       if (cell.is_null()) return;
-      if (cell.is_string()) text += cell.get_ref<const std::string&>().size();
-      if (text > kMostColumnText) return Fail(where, "of less text", column);
+      if (cell.is_string() && !columns_->Take(cell.get_ref<const std::string&>().size())) {
+        return Fail(where, "of less text", column);
+      }
       Read(where, cell, value);
     };
-    for (size_t row = 0; row < names.size(); ++row) {
+    for (size_t row = 0; row < names.size() && status_.ok(); ++row) {
       VisitFields(values.emplace_back(), [&](std::string_view key, auto& value) {
         if (!status_.ok()) return;
         if (key == "name") {
           static const nlohmann::json none = nlohmann::json::array();
-          return read_cell(kNamesKey, names_ == nullptr ? none : *names_,
+          return read_cell(kNamesKey, columns_->names == nullptr ? none : *columns_->names,
                            static_cast<size_t>(names[row]), value);
         }
         auto column = columns.find(key);
@@ -227,7 +255,6 @@ class JsonReader {
         }
         read_cell(StrCat(path, ".", key), *column, row, value);
       });
-      if (!status_.ok()) return;
     }
   }
   template <size_t kCount>
@@ -257,7 +284,8 @@ class JsonReader {
   const nlohmann::json& object_;
   const std::string path_;
   absl::Status& status_;
-  const nlohmann::json* names_;
+  ColumnContext own_columns_;
+  ColumnContext* const columns_;
 };
 
 /// Parses `text`; error messages begin with `what`. InvalidArgument if it is not JSON or is nested

@@ -1,8 +1,8 @@
 #include "report/layer_columns.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
-#include <cstdlib>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -59,7 +59,7 @@ class Columns {
       if (shared) column = WrittenJson(column[0]);
       for (const auto& [earlier, values] : columns.items()) {
         if (earlier == key) break;
-        if (column.is_array() && values == column) column = earlier;
+        if (column.is_array() && Same(values, column)) column = earlier;
       }
     }
     return columns;
@@ -71,9 +71,21 @@ class Columns {
     return known->second;
   }
 
+  // Also of the same types: 0 equals 0.0, but is read as an integer.
+  static bool Same(const WrittenJson& one, const WrittenJson& other) {
+    return one == other && std::equal(one.begin(), one.end(), other.begin(),
+                                      [](const WrittenJson& a, const WrittenJson& b) {
+                                        return a.type() == b.type();
+                                      });
+  }
+
   static WrittenJson Shortened(WrittenJson& value) {
     if (!value.is_number_float()) return std::move(value);
-    return std::strtod(StrFormat("%.2e", value.get<double>()).c_str(), nullptr);
+    // Not strtod, which obeys the locale of the trainer's process.
+    const std::string digits = StrFormat("%.2e", value.get<double>());
+    double shortened = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), shortened);
+    return shortened;
   }
 
   WrittenJson names_ = WrittenJson::array();

@@ -11,12 +11,12 @@ namespace ptqwatch::internal {
 /// or parameter are columns. For `"layers": [{"name": "a", "damp": 0.01, "tokens": 8}, {"name":
 /// "b", "tokens": 8}]` it has
 ///
-///     "layers_columns": {"name": [0, 1], "damp": [0.01, null], "tokens": 8}
+///     "layers_columns": {"name": 2, "damp": [0.01, null], "tokens": 8}
 ///
-/// with indices into the report's `layer_names`; the number n stands for 0 to n - 1. A value that
-/// all rows share stands for the column, and the key of an earlier column for an equal one. Numbers
-/// that are not integers have three significant digits, about as many as the data determine that
-/// they are measured with.
+/// where `name` has indices into the report's `layer_names`, or a number n for 0 to n - 1. A value
+/// that all rows share stands for the column, and the key of an earlier column for an equal one.
+/// Numbers that are not integers have three significant digits, about as many as calibration data
+/// support.
 std::string ToColumnJson(const AnalyzedReport& report);
 
 }  // namespace ptqwatch::internal

@@ -16,27 +16,43 @@ bool IsNumber(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
-// "w1[3][0:64]" -> "w1[0:64]"
+// "w1[3][0:64]" -> "w1[0:64]", by the last index.
 std::string WholeOf(std::string_view name) {
-  const size_t open = name.find('[');
-  if (open == std::string_view::npos) return "";
-  const size_t close = name.find(']', open);
-  if (close == std::string_view::npos || !IsNumber(name.substr(open + 1, close - open - 1))) {
-    return "";
+  for (size_t open = name.rfind('['); open != std::string_view::npos && open > 0;
+       open = name.rfind('[', open - 1)) {
+    const size_t close = name.find(']', open);
+    if (close == std::string_view::npos) return "";
+    if (!IsNumber(name.substr(open + 1, close - open - 1))) continue;
+    return StrCat(name.substr(0, open), name.substr(close + 1));
   }
-  return StrCat(name.substr(0, open), name.substr(close + 1));
+  return "";
+}
+
+// The place of an expert's number in a segment of a name behind one that ends with "experts":
+// "17", "expert_17" or "weight17". npos if there is none.
+size_t NumberIn(std::string_view segment) {
+  size_t begin = segment.size();
+  while (begin > 0 && absl::ascii_isdigit(static_cast<unsigned char>(segment[begin - 1]))) --begin;
+  const std::string_view before = segment.substr(0, begin);
+  const bool known = before.empty() || before == "expert_" || before == "weight";
+  return known && begin < segment.size() ? begin : std::string_view::npos;
 }
 
 }  // namespace
 
 std::string StackOf(std::string_view name) {
   if (std::string whole = WholeOf(name); !whole.empty()) return whole;
-  for (size_t expert = name.find("expert"); expert != std::string_view::npos;
-       expert = name.find("expert", expert + 1)) {
-    const size_t begin = std::min(name.find('.', expert), name.size() - 1) + 1;
-    const size_t end = std::min(name.find('.', begin), name.size());
-    if (!IsNumber(name.substr(begin, end - begin))) continue;
-    return StrCat(name.substr(0, begin), "*", name.substr(end));
+  bool experts = false;  // whether a segment before ends with it
+  for (size_t begin = 0, end = 0; begin < name.size(); begin = end + 1) {
+    end = std::min(name.find('.', begin), name.size());
+    const std::string_view segment = name.substr(begin, end - begin);
+    if (experts) {
+      const size_t number = NumberIn(segment);
+      if (number != std::string_view::npos) {
+        return StrCat(name.substr(0, begin + number), "*", name.substr(end));
+      }
+    }
+    experts = experts || segment.ends_with("experts");
   }
   return "";
 }

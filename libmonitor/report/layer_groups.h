@@ -22,7 +22,8 @@ struct LayerGroup {
 /// Returns the name of the stack that a layer or parameter belongs to, or "" if it belongs to none.
 /// A stack consists of the parts of one parameter ("moe.w1[3]" belongs to "moe.w1", and
 /// "moe.w13[3][0:64]" to "moe.w13[0:64]"), or of parameters whose names differ only in the number
-/// behind "expert" ("mlp.experts.3.w1.weight" belongs to "mlp.experts.*.w1.weight").
+/// of an expert ("mlp.experts.3.w1.weight" belongs to "mlp.experts.*.w1.weight"): in Hugging Face's
+/// names, also "experts.expert_3", and Megatron's "experts.linear_fc1.weight3".
 std::string StackOf(std::string_view name);
 
 /// The fewest layers that share a row.

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "report/layer_groups.h"
+
 namespace ptqwatch::internal {
 
 Samples One(double value) {
@@ -49,13 +51,14 @@ Samples SliceProgress(Input input) {
                  : static_cast<double>(slice.points_done) / static_cast<double>(slice.points_all));
 }
 
+// Without the worst layers of stacks, whose series would come and go.
 Samples PerLayer(Input input) {
   Samples samples;
   for (const QuantizationReport* entry : Shown(input)) {
     std::set<std::string_view> seen;
     for (const LayerQuantization& layer : entry->layers) {
       if (!layer.output_error_ratio || !std::isfinite(*layer.output_error_ratio)) continue;
-      if (!seen.insert(layer.name).second) continue;
+      if (seen.contains(StackOf(layer.name)) || !seen.insert(layer.name).second) continue;
       Labels labels = QuantizerLabels(*entry);
       labels.insert(labels.begin(), layer.name);
       samples.push_back({std::move(labels), *layer.output_error_ratio});
@@ -80,7 +83,8 @@ Samples LayerTraces(Input input) {
   if (Curved(input) == nullptr) return samples;
   std::set<std::string_view> seen;
   for (const LayerCurvature& layer : Curved(input)->layers) {
-    if (!layer.trace || !std::isfinite(*layer.trace) || !seen.insert(layer.name).second) continue;
+    if (!layer.trace || !std::isfinite(*layer.trace)) continue;
+    if (seen.contains(StackOf(layer.name)) || !seen.insert(layer.name).second) continue;
     samples.push_back({{layer.name}, *layer.trace});
   }
   return samples;

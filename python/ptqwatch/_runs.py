@@ -32,8 +32,8 @@ def read_run(run_dir, *, layers=True, as_frame=False):
 
     Returns:
       A list of dicts. Their keys are those of `ptqwatch history --json` (docs/run_directory.md). Losses are in nats per token, an
-      error_ratio is the relative increase of the loss. Numbers of layers have three significant digits. A value that was
-      not measured is absent.
+      error_ratio is the relative increase of the loss. In the lists of layers, numbers
+      that are not integers have three significant digits. A value that was not measured is absent.
 
     Raises:
       FileNotFoundError: no run has begun in this directory.

@@ -21,8 +21,8 @@ std::optional<double> Sum(const std::optional<double>& a, const std::optional<do
 }
 
 // Unmeasured layers come last.
-double Weight(const LayerRow& row, size_t watched) {
-  const auto value = row.contribution ? row.contribution : row.output_error_ratios[watched];
+double Weight(const LayerRow& row, size_t watched, bool by_contribution) {
+  const auto value = by_contribution ? row.contribution : row.output_error_ratios[watched];
   return value.value_or(-std::numeric_limits<double>::infinity());
 }
 
@@ -125,8 +125,11 @@ std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
   }
   std::vector<LayerRow> layers;
   for (auto& [name, row] : rows) layers.push_back(std::move(row));
+  const bool by_contribution = std::any_of(layers.begin(), layers.end(), [](const LayerRow& row) {
+    return row.contribution.has_value();
+  });
   std::stable_sort(layers.begin(), layers.end(), [&](const LayerRow& a, const LayerRow& b) {
-    return Weight(a, watched) > Weight(b, watched);
+    return Weight(a, watched, by_contribution) > Weight(b, watched, by_contribution);
   });
   return layers;
 }

@@ -9,6 +9,7 @@
 
 #include "ATen/ops/zeros.h"
 #include "base/strings.h"
+#include "probes/quantizer_report.h"
 #include "unit/curvature/tanh_net.h"
 
 namespace ptqwatch::internal {
@@ -95,6 +96,26 @@ TEST(StackRows, SayInOneRowWhatTheLayersSay) {
   EXPECT_GT(*stack.output_error_ratio, *layers[9].output_error_ratio);
   EXPECT_LT(*stack.output_error_ratio, *layers[0].output_error_ratio);
   EXPECT_GT(*stack.rtn_output_error_ratio, *stack.output_error_ratio);
+}
+
+TEST(StackRows, WeightErrorsByTheirOutputs) {
+  std::vector<QuantizedLayerRow> rows(kExperts);
+  for (int i = 0; i < kExperts; ++i) {
+    rows[i].report.name = Net::Name("experts", i);
+    rows[i].report.status = i < 2 ? LayerStatus::kTooFewTokens : LayerStatus::kOk;
+    rows[i].report.tokens = i == 0 ? 1 : 111;
+    rows[i].report.output_error_ratio = i == 0 ? 0.8 : 0.1;
+    rows[i].output_energy = 2;
+  }
+  rows[9].report.output_error_ratio = NAN;
+  QuantizationReport report;
+  ASSERT_TRUE(AddRows(rows, 1000, report).ok());
+  const LayerQuantization& stack = report.layers.at(0);
+  EXPECT_NEAR(*stack.output_error_ratio, (0.8 * 1 + 0.1 * 888) / 889, 1e-15);
+  EXPECT_EQ(stack.tokens, 1 + 9 * 111);
+  EXPECT_EQ(stack.stacked_ok, 8);
+  EXPECT_EQ(stack.status, LayerStatus::kTooFewTokens);
+  EXPECT_EQ(report.layers.at(1).name, Net::Name("experts", 0));
 }
 
 TEST(StackRows, AddUpTheTrace) {

@@ -103,9 +103,30 @@ TEST(LayerColumns, AreNotReadIfTheyDoNotFit) {
               HasSubstr("layer_names must be longer"));
 }
 
+TEST(LayerColumns, TellIntegersFromOtherNumbers) {
+  std::vector<LayerQuantization> layers(2);
+  layers[1].output_error_ratio = 0.0;
+  layers[1].dead_columns = 0;
+  const AnalyzedReport report = WithLayers(layers);
+  const auto read = FromJson(ToColumnJson(report));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, report);
+}
+
+TEST(LayerColumns, RefuseMoreRowsThanMemoryHolds) {
+  std::string names = R"("")";
+  for (int i = 0; i < 100'000; ++i) names += R"(, "")";
+  std::string entries = R"({"layers_columns": {"name": 100000}})";
+  for (int i = 0; i < 20; ++i) entries += R"(, {"layers_columns": {"name": 100000}})";
+  EXPECT_THAT(StrCat(FromJson(StrCat(R"({"layer_names": [)", names, R"(], "quantization": [)",
+                                     entries, "]}"))
+                         .status()),
+              HasSubstr("layers_columns must be of fewer rows"));
+}
+
 TEST(LayerColumns, RefuseToRepeatALongText) {
   std::string indices = "0";
-  for (int i = 0; i < 100; ++i) indices += ", 0";
+  for (int i = 0; i < 300; ++i) indices += ", 0";
   const std::string text(1 << 20, 'x');
   EXPECT_THAT(StrCat(FromJson(StrCat(R"({"layer_names": [")", text,
                                      R"("], "skipped_layers_columns": {"name": [)", indices, "]}}"))

@@ -17,6 +17,7 @@ using ::testing::SizeIs;
 TEST(StackOf, IsTheParameterOfAPart) {
   EXPECT_EQ(StackOf("moe.w1[3]"), "moe.w1");
   EXPECT_EQ(StackOf("moe.w13[11][0:64]"), "moe.w13[0:64]");
+  EXPECT_EQ(StackOf("w[2][5]"), "w[2]");
   EXPECT_EQ(StackOf("qkv[0:64]"), "") << "a slice of a matrix";
 }
 
@@ -25,8 +26,11 @@ TEST(StackOf, DiffersInTheNumberOfTheExpertAlone) {
             "layers.3.mlp.experts.*.up_proj.weight");
   EXPECT_EQ(StackOf("h.0.local_experts.2.w1"), "h.0.local_experts.*.w1");
   EXPECT_EQ(StackOf("experts.5"), "experts.*");
+  EXPECT_EQ(StackOf("mlp.experts.expert_12.wi.weight"), "mlp.experts.expert_*.wi.weight");
+  EXPECT_EQ(StackOf("mlp.experts.linear_fc1.weight17"), "mlp.experts.linear_fc1.weight*");
   for (const char* name : {"", "expert", "experts.", "[3]", "x[", "x[]", "layers.12.up.weight",
-                           "h.1.shared_expert.up.weight", "h.1.experts.w1", "expert_gate.weight"}) {
+                           "h.1.shared_expert.up.weight", "h.1.experts.w1", "expert_gate.weight",
+                           "action_expert.0.weight", "experts.wi_0.weight", "experts.w13[0:64]"}) {
     EXPECT_EQ(StackOf(name), "") << name;
   }
 }

@@ -107,6 +107,13 @@ TEST(LayersOf, SortsByContribution) {
   EXPECT_DOUBLE_EQ(*layers[0].contribution, 1.1);
 }
 
+TEST(LayersOf, PutsLayersWithoutAContributionLast) {
+  AnalyzedReport analyzed = ThreeLayers();
+  analyzed.report.quantization[0].layers[0].curvature_term_nats = 1e-6;
+  analyzed.report.quantization[0].layers[0].gradient_term_nats = 0;
+  EXPECT_EQ(LayersOf(analyzed)[0].name, analyzed.report.quantization[0].layers[0].name);
+}
+
 TEST(LayerTable, ShowsTheWorst) {
   EXPECT_THAT(LayerTable(ThreeLayers(), 2), EndsWith("\n\nlayer  loss, nats  trace  gptq3\n"
                                                      "c               -      -  3.00%\n"

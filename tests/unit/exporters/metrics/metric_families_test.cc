@@ -186,6 +186,16 @@ TEST_F(MetricFamiliesTest, FoldLayersBeyondTheCap) {
   EXPECT_NEAR(Layers(0).at("_overflow rtn 3"), 0.23, 1e-12);
 }
 
+TEST_F(MetricFamiliesTest, HaveStacksWithoutTheirWorstLayers) {
+  report_.report.quantization.resize(1);
+  report_.report.quantization[0].layers = {SampleLayer("a", 0.1), SampleLayer("experts.*.up", 0.2),
+                                           SampleLayer("experts.7.up", 0.3),
+                                           SampleLayer("few.experts.1.up", 0.05)};
+  EXPECT_THAT(Layers(10),
+              ElementsAre(std::pair("a gptq 3", 0.1), std::pair("experts.*.up gptq 3", 0.2),
+                          std::pair("few.experts.1.up gptq 3", 0.05)));
+}
+
 TEST_F(MetricFamiliesTest, ShowOneOverflowSeriesEvenIfALayerIsCalledThat) {
   report_.report.quantization.resize(1);
   report_.report.quantization[0].layers = {SampleLayer("_overflow", 0.9), SampleLayer("a", 0.1),
