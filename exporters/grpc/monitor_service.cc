@@ -160,7 +160,7 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
   });
 }
 
-absl::Status MonitorService::Do(const v1::DoRequest& request, v1::DoResponse* response) const {
+absl::Status MonitorService::CarryOut(const v1::DoRequest& request, v1::DoResponse* response) const {
   if (!allow_control_) {
     return absl::PermissionDeniedError(
         "this server takes no commands (allow_control is off); on the run's machine, send them "
@@ -177,7 +177,7 @@ absl::Status MonitorService::Do(const v1::DoRequest& request, v1::DoResponse* re
 grpc::ServerUnaryReactor* MonitorService::Do(grpc::CallbackServerContext* context,
                                              const v1::DoRequest* request,
                                              v1::DoResponse* response) {
-  return Answer(context, [&] { return Do(*request, response); });
+  return Answer(context, [&] { return CarryOut(*request, response); });
 }
 
 }  // namespace ptqwatch::internal

@@ -46,7 +46,7 @@ class MonitorService final : public v1::MonitorService::CallbackService {
   absl::StatusOr<Subscription> Read(const grpc::CallbackServerContext& context,
                                     const v1::WatchEventsRequest& request) const;
   absl::Status List(const v1::ListReportsRequest& request, v1::ListReportsResponse* response) const;
-  absl::Status Do(const v1::DoRequest& request, v1::DoResponse* response) const;
+  absl::Status CarryOut(const v1::DoRequest& request, v1::DoResponse* response) const;
   void Fill(RunView view, v1::GetStatusResponse* response) const;
   // Finishes the call with the status of `answer()`, or with that of Admit if it fails.
   template <typename Function>
