@@ -17,6 +17,16 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string, std::less<>>;
 
+Names NamesIn(const std::string& folder) {
+  Names names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    names.insert(entry->path().filename().string());
+  }
+  return names;
+}
+
 // Trainers write these beside the weights.
 bool IsTrainerState(std::string_view name) {
   for (const std::string_view start :
@@ -113,14 +123,16 @@ std::string TextOf(const std::string& folder, const Names& names) {
 }  // namespace
 
 absl::Status CheckFormat(const std::string& folder) {
-  Names names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.insert(entry->path().filename().string());
-  }
-  const std::string text = TextOf(folder, names);
+  const std::string text = TextOf(folder, NamesIn(folder));
   return text.empty() ? absl::OkStatus() : absl::InvalidArgumentError(StrCat(Quoted(folder), text));
+}
+
+std::vector<std::string> ShardsOfRanks(const std::string& folder) {
+  std::vector<std::string> shards;
+  for (const std::string& name : NamesIn(folder)) {
+    if (name.starts_with("shard-") && name.ends_with(".safetensors")) shards.push_back(name);
+  }
+  return shards;
 }
 
 }  // namespace ptqwatch::internal

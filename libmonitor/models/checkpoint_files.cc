@@ -20,6 +20,9 @@ using nlohmann::json;
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
+// Elements that are read at once, in addition to where they go.
+constexpr int64_t kReadPiece = int64_t{1} << 20;
+
 bool FileExists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 // The index's weight_map: the file of each tensor.
@@ -53,11 +56,19 @@ absl::StatusOr<std::map<std::string, std::string>> ParseIndex(const std::string&
 
 }  // namespace
 
-absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder) {
+absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder,
+                                                      const std::string& config) {
   CheckpointFiles checkpoint;
   checkpoint.folder_ = folder;
-  const std::string path = folder + "/config.json";
-  if (!FileExists(path)) PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder));
+  const std::string path = config.empty() ? folder + "/config.json" : config;
+  if (!FileExists(path)) {
+    if (!ShardsOfRanks(folder).empty()) {
+      return absl::NotFoundError(StrCat("there is no ", Quoted(path),
+                                        "; beside the shards of a trainer's ranks --config names "
+                                        "the config.json of the model"));
+    }
+    PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder));
+  }
   PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   PTQWATCH_ASSIGN_OR_RETURN(checkpoint.config_, ParseModelConfig(text, path));
   checkpoint.paths_.push_back(path);
@@ -77,6 +88,8 @@ absl::Status CheckpointFiles::OpenWeights() {
   if (!FileExists(path)) {
     const std::string index = StrCat(folder_, "/", kIndex);
     if (FileExists(index)) return OpenShards(index);
+    const std::vector<std::string> shards = ShardsOfRanks(folder_);
+    if (!shards.empty()) return OpenShardsOfRanks(shards);
     PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder_));
     return absl::NotFoundError(
         StrCat(Quoted(folder_), " has no weights: neither ", kWeights, " nor ", kIndex));
@@ -111,6 +124,21 @@ absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
     tensors_.emplace(tensor, StoredTensor{found->second, tensor});
   }
   return CheckShards(file_of_tensor, index_path);
+}
+
+absl::Status CheckpointFiles::OpenShardsOfRanks(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const std::string path = StrCat(folder_, "/", name);
+    PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+    files_.push_back(std::move(file));
+    paths_.push_back(path);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(sharded_, PutTogether(files_));
+  for (const auto& [name, tensor] : sharded_) {
+    const size_t file = tensor.boxes.empty() ? 0 : tensor.boxes.front().file;
+    tensors_.emplace(name, StoredTensor{file, name});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointFiles::CheckShards(const std::map<std::string, std::string>& file_of_tensor,
@@ -152,7 +180,24 @@ std::vector<std::string> CheckpointFiles::Names() const {
 CheckpointFiles::Place CheckpointFiles::Find(std::string_view tensor) const {
   const auto found = tensors_.find(tensor);
   if (found == tensors_.end()) return {};
-  return {.file = &files_[found->second.file], .name = found->second.name};
+  const auto sharded = sharded_.find(found->second.name);
+  return {.file = &files_[found->second.file],
+          .name = found->second.name,
+          .sharded = sharded == sharded_.end() ? nullptr : &sharded->second};
+}
+
+absl::Status CheckpointFiles::Read(const Place& place, int64_t first, int64_t count,
+                                   float* out) const {
+  if (place.sharded != nullptr) {
+    return ReadSharded(files_, std::string(place.name), *place.sharded, first, count, out);
+  }
+  for (int64_t done = 0; done < count; done += kReadPiece) {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        const std::vector<float> values,
+        place.file->ReadFloats(place.name, first + done, std::min(kReadPiece, count - done)));
+    out = std::copy(values.begin(), values.end(), out);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ptqwatch::internal

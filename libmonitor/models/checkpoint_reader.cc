@@ -11,20 +11,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Elements that are read at once, in addition to the destination tensor.
-constexpr int64_t kReadPiece = int64_t{1} << 20;
-
-absl::Status ReadInto(const SafetensorsFile& file, std::string_view name, int64_t first,
-                      int64_t count, float* out) {
-  for (int64_t done = 0; done < count; done += kReadPiece) {
-    PTQWATCH_ASSIGN_OR_RETURN(
-        const std::vector<float> values,
-        file.ReadFloats(name, first + done, std::min(kReadPiece, count - done)));
-    out = std::copy(values.begin(), values.end(), out);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<CheckpointFiles::Place> Find(const CheckpointFiles& files, std::string_view name) {
   const CheckpointFiles::Place place = files.Find(name);
   if (place.file == nullptr) {
@@ -37,23 +23,22 @@ absl::StatusOr<CheckpointFiles::Place> Find(const CheckpointFiles& files, std::s
 
 absl::StatusOr<std::vector<int64_t>> CheckpointReader::Shape(std::string_view name) const {
   PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
-  const TensorInfo& info = *place.file->Find(place.name);
-  if (!IsConvertibleToFloat(info.dtype)) {
+  if (!IsConvertibleToFloat(place.dtype())) {
+    const TensorInfo info{.dtype = place.dtype(), .shape = place.shape()};
     return absl::InvalidArgumentError(StrCat("tensor ", Quoted(place.name), " in ",
                                              Quoted(place.file->path()), " is ", info.Describe(),
                                              "; F16, BF16, F32 or F64 is needed"));
   }
-  return info.shape;
+  return place.shape();
 }
 
 absl::StatusOr<at::Tensor> CheckpointReader::Read(std::string_view name) const {
   PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
   return Guard(StrCat("tensor ", Quoted(place.name), " of ", Quoted(place.file->path())),
                absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
-                 const TensorInfo& info = *place.file->Find(place.name);
-                 const at::Tensor tensor = at::empty(info.shape, at::kFloat);
-                 PTQWATCH_RETURN_IF_ERROR(ReadInto(*place.file, place.name, 0, info.elements(),
-                                                   tensor.mutable_data_ptr<float>()));
+                 const at::Tensor tensor = at::empty(place.shape(), at::kFloat);
+                 PTQWATCH_RETURN_IF_ERROR(
+                     files_.Read(place, 0, tensor.numel(), tensor.mutable_data_ptr<float>()));
                  return tensor;
                });
 }
@@ -63,7 +48,7 @@ absl::StatusOr<at::Tensor> CheckpointReader::ReadRows(std::string_view name,
   PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
   return Guard(StrCat("tensor ", Quoted(place.name), " of ", Quoted(place.file->path())),
                absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
-                 std::vector<int64_t> shape = place.file->Find(place.name)->shape;
+                 std::vector<int64_t> shape = place.shape();
                  if (shape.empty())
                    return absl::InvalidArgumentError(StrCat(Quoted(name), " has no rows"));
                  shape[0] = std::ssize(rows);
@@ -74,8 +59,7 @@ absl::StatusOr<at::Tensor> CheckpointReader::ReadRows(std::string_view name,
                    size_t end = begin + 1;  // of rows that follow each other in the file, too
                    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
                    const int64_t count = static_cast<int64_t>(end - begin) * width;
-                   PTQWATCH_RETURN_IF_ERROR(
-                       ReadInto(*place.file, place.name, rows[begin] * width, count, out));
+                   PTQWATCH_RETURN_IF_ERROR(files_.Read(place, rows[begin] * width, count, out));
                    out += count;
                    begin = end;
                  }

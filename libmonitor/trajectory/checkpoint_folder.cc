@@ -107,7 +107,9 @@ absl::StatusOr<Checkpoint> DescribeCheckpointAt(const std::string& path, int64_t
 }
 
 absl::Status CheckComplete(const std::string& folder, bool trained) {
-  if (!HasFile(folder, kConfig)) return Lacks(folder, kConfig);
+  const bool by_ranks = !ShardsOfRanks(folder).empty();
+  // Trainers write no config beside the shards of their ranks.
+  if (!HasFile(folder, kConfig) && !by_ranks) return Lacks(folder, kConfig);
   if (HasFile(folder, kIndex)) {
     const std::string path = StrCat(folder, "/", kIndex);
     PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
@@ -120,7 +122,7 @@ absl::Status CheckComplete(const std::string& folder, bool trained) {
       if (HasFile(folder, file.get<std::string>())) continue;
       return absl::NotFoundError(StrCat(Quoted(folder), " has no ", file.get<std::string>()));
     }
-  } else if (!HasFile(folder, kWeights)) {
+  } else if (!HasFile(folder, kWeights) && !by_ranks) {
     return Lacks(folder, StrCat(kWeights, " and no ", kIndex));
   }
   if (trained && !HasFile(folder, kTrainerStateName)) {
@@ -146,7 +148,10 @@ absl::StatusOr<std::string> StateOfFolder(const std::string& folder) {
 }
 
 std::optional<double> TimeOfWeights(const std::string& folder) {
-  for (const char* name : {kIndex, kWeights, kConfig}) {
+  std::vector<std::string> names = {kIndex, kWeights};
+  for (std::string& shard : ShardsOfRanks(folder)) names.push_back(std::move(shard));
+  names.emplace_back(kConfig);
+  for (const std::string& name : names) {
     struct stat info {};
     if (stat(StrCat(folder, "/", name).c_str(), &info) != 0) continue;
     return static_cast<double>(info.st_mtim.tv_sec) +

@@ -23,7 +23,8 @@ absl::StatusOr<Checkpoint> DescribeCheckpoint(const std::string& path, std::stri
 /// The same for a folder whose step is given: only the trainer's rates are read. `path` as above.
 absl::StatusOr<Checkpoint> DescribeCheckpointAt(const std::string& path, int64_t step);
 
-/// OK if config.json and all files of weights are there. NotFound names the folder and the file
+/// OK if config.json and all files of weights are there, or shards of a trainer's ranks, whose
+/// number is unknown. NotFound names the folder and the file
 /// that it lacks; CheckFormat's error what is there instead. `trained`: trainer_state.json must be
 /// there too, which Hugging Face's Trainer writes after the weights.
 absl::Status CheckComplete(const std::string& folder, bool trained);

@@ -113,7 +113,8 @@ absl::Status AddFolder(const std::string& folder, bool growing, CheckpointList& 
     PTQWATCH_RETURN_IF_ERROR(AddFound((fs::path(folder) / name).string(), name, growing, list));
   }
   if (list.checkpoints.size() > before || growing) return absl::OkStatus();
-  if (names.empty() && fs::exists(fs::path(folder) / "config.json", error)) {
+  if (names.empty() &&
+      (fs::exists(fs::path(folder) / "config.json", error) || !ShardsOfRanks(folder).empty())) {
     return AddOne(folder, list);
   }
   if (names.empty()) PTQWATCH_RETURN_IF_ERROR(CheckFormat(folder));

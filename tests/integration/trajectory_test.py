@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Threads|Mistakes|Killed|Processes|Follow|Cost"""
+"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Threads|Mistakes|Killed|Processes|Follow|Sharded|Cost"""
 
 import array
 import json
@@ -334,6 +334,76 @@ class Follow(Trajectory):
             process.send_signal(number)
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0)
+
+
+def write_shards(folder, weights, ranks):
+    """As torch.distributed.checkpoint's HuggingFaceStorageWriter writes a model of FSDP: matrices by rows, every third one by columns."""
+    folder.mkdir(parents=True)
+    for rank in range(ranks):
+        header, info, data = {}, {}, b""
+        for number, (name, shape) in enumerate(shapes()):
+            dim = 1 if len(shape) > 1 and number % 3 == 0 else 0
+            each = -(-shape[dim] // ranks)
+            begin, end = min(rank * each, shape[dim]), min((rank + 1) * each, shape[dim])
+            width = shape[1] if len(shape) > 1 else 1
+            values = weights[name]
+            part = values[begin * width:end * width] if dim == 0 else \
+                array.array("f", (value for row in range(shape[0]) for value in values[row * width + begin:row * width + end]))
+            header[name] = {"dtype": "F32", "shape": [end - begin if i == dim else size for i, size in enumerate(shape)],
+                            "data_offsets": [len(data), len(data) + 4 * len(part)]}
+            info[name] = {"saved_offsets": [begin if i == dim else 0 for i in range(len(shape))]}
+            data += part.tobytes()
+        header["__metadata__"] = {"DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(info)}
+        text = json.dumps(header).encode()
+        path = folder / f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Sharded(Trajectory):
+    def setUp(self):
+        super().setUp()
+        (self.root / "config.json").write_text(json.dumps(CONFIG))
+
+    def test_measures_what_the_whole_gives(self):
+        write_checkpoint(self.root / "whole/step-100", weights_of(100))
+        write_shards(self.root / "shards/step-100", weights_of(100), 5)
+        self.run_program(self.words(checkpoints=["whole"]))
+        self.run_program(self.words("--config", "config.json", run_dir="sharded", checkpoints=["shards"]))
+        whole, sharded = self.reports()[0], self.reports("sharded")[0]
+        for report in (whole, sharded):
+            report.pop("run_id"), report.pop("snapshot_time_unix_seconds")
+        self.assertEqual(whole["curvature"]["status"], "ok")
+        self.assertEqual(whole, sharded)
+
+    def test_says_what_is_missing(self):
+        write_shards(self.root / "shards/step-100", weights_of(100), 5)
+        done = self.run_program(self.words(checkpoints=["shards"]), code=1)
+        self.assertRegex(done.stderr, "there is no '.*config.json'; .* --config names")
+        done = self.run_program(self.words("--config", "gone.json", checkpoints=["shards"]), code=2)
+        self.assertRegex(done.stderr, "--config.*gone.json")
+        for missing, text in ((3, "a file is missing"), (5, "a shard of a rank may be missing")):
+            folder = self.root / f"without-{missing}/step-100"
+            write_shards(folder, weights_of(100), 5)
+            (folder / f"shard-{missing:05d}-model-00001-of-00001.safetensors").unlink()
+            done = self.run_program(self.words("--config", "config.json", checkpoints=[f"without-{missing}"]), code=1)
+            self.assertIn(text, done.stderr)
+
+    def test_waits_for_the_last_shard(self):
+        folder = self.root / "out/step-100"
+        write_shards(folder, weights_of(100), 5)
+        last = folder / "shard-00005-model-00001-of-00001.safetensors"
+        last.rename(self.root / "last")
+        process = subprocess.Popen(self.words("--config", "config.json", "--follow", "--until", "100", "--no-curvature"), cwd=self.root,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        said = ""
+        while "a shard of a rank may be missing" not in said:
+            said = process.stderr.readline()
+            self.assertTrue(said, "the program ended")
+        (self.root / "last").rename(last)
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual([report["step"] for report in self.reports()], [100])
 
 
 def write_random_bf16(folder, hidden, inside, blocks, vocabulary):

@@ -20,9 +20,19 @@ using internal::CheckpointFiles;
 using internal::CheckpointReader;
 using internal::Decoder;
 
-absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenReader(const std::string& folder) {
-  PTQWATCH_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(folder));
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenReader(const std::string& folder,
+                                                             const std::string& config) {
+  PTQWATCH_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::Open(folder, config));
   return std::make_unique<CheckpointReader>(std::move(files));
+}
+
+// DataLoss, for a later look, if the shards of ranks do not give the model's shapes: no file says
+// how many shards there are.
+absl::StatusOr<Decoder> DecoderOf(const CheckpointReader& reader) {
+  absl::StatusOr<Decoder> decoder = Decoder::Create(reader.files().config(), reader);
+  if (decoder.ok() || !reader.files().sharded()) return decoder;
+  return absl::DataLossError(
+      internal::StrCat(decoder.status(), "; a shard of a rank may be missing"));
 }
 
 std::string ArchitectureOf(const internal::ModelConfig& config) {
@@ -36,9 +46,8 @@ std::string ArchitectureOf(const internal::ModelConfig& config) {
 }  // namespace
 
 absl::StatusOr<internal::ModelFacts> DecoderMeter::Facts(const std::string& folder) {
-  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder));
-  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder,
-                            Decoder::Create(reader->files().config(), *reader));
+  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder, config_));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, DecoderOf(*reader));
   internal::ModelFacts facts{.architecture = ArchitectureOf(decoder.config()),
                              .vocabulary = decoder.config().vocabulary,
                              .context = decoder.config().context,
@@ -52,9 +61,8 @@ absl::StatusOr<internal::ModelFacts> DecoderMeter::Facts(const std::string& fold
 }
 
 absl::StatusOr<int64_t> DecoderMeter::Bytes(const std::string& folder) {
-  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder));
-  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder,
-                            Decoder::Create(reader->files().config(), *reader));
+  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder, config_));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, DecoderOf(*reader));
   const internal::CheckpointCost cost = internal::CostOf(decoder, data_, options_);
   const bool curvature = options_.curvature.enabled &&
                          (options_.max_bytes == 0 || cost.curvature_bytes <= options_.max_bytes);
@@ -68,7 +76,7 @@ absl::StatusOr<Report> DecoderMeter::Measure(
   std::vector<std::unique_ptr<CheckpointReader>> readers;
   std::vector<AverageReader::Part> parts;
   for (const std::string& folder : folders) {
-    PTQWATCH_ASSIGN_OR_RETURN(auto reader, OpenReader(folder));
+    PTQWATCH_ASSIGN_OR_RETURN(auto reader, OpenReader(folder, config_));
     parts.emplace_back(folder, reader.get());
     readers.push_back(std::move(reader));
   }
@@ -83,7 +91,7 @@ absl::StatusOr<Report> DecoderMeter::Measure(
     if (progress) progress({.part = now.part, .done = now.done, .of = now.of});
   };
   if (readers.size() == 1) {
-    PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, Decoder::Create(config, *readers.front()));
+    PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, DecoderOf(*readers.front()));
     return internal::MeasureCheckpoint(decoder, data_, options, context);
   }
   PTQWATCH_ASSIGN_OR_RETURN(const AverageReader mean, AverageReader::Create(std::move(parts)));

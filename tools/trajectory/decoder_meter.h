@@ -15,8 +15,10 @@ namespace ptqwatch::tools {
 /// Measures checkpoints in the format of Hugging Face, block by block.
 class DecoderMeter final : public internal::CheckpointMeter {
  public:
-  DecoderMeter(internal::TrajectoryData data, internal::CheckpointMeasurement options)
-      : data_(std::move(data)), options_(std::move(options)) {}
+  /// `config` as in CheckpointFiles::Open.
+  DecoderMeter(internal::TrajectoryData data, internal::CheckpointMeasurement options,
+               std::string config)
+      : data_(std::move(data)), options_(std::move(options)), config_(std::move(config)) {}
 
   /// Also measures the accuracy of `tasks` (internal::ReadTaskFile) from here on.
   void SetTasks(std::vector<internal::TaskItem> tasks) { data_.tasks = std::move(tasks); }
@@ -31,6 +33,7 @@ class DecoderMeter final : public internal::CheckpointMeter {
  private:
   internal::TrajectoryData data_;
   const internal::CheckpointMeasurement options_;
+  const std::string config_;
 };
 
 /// int64 [sequences, N + 1].

@@ -104,6 +104,13 @@ void AddData(CLI::App& app, Flags* flags) {
       ->type_name("FILE.jsonl");
 }
 
+void AddConfig(CLI::App& app, Flags* flags) {
+  app.add_option("--config", flags->config,
+                 "The model's config.json, for folders without one [that of each checkpoint]")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile.description(""));
+}
+
 void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* schedules) {
   app.add_option("--run-dir", flags->run_dir,
                  "Directory for the reports; one that has some of them is "
@@ -209,6 +216,7 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
       ->type_name("")
       ->required()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  AddConfig(app, flags);
   AddData(app, flags);
   AddMeasurement(app, flags, &schedules);
   AddWork(app, flags);

@@ -22,6 +22,7 @@ struct Flags {
   int token_bytes = 2;
   std::string tasks;    ///< empty: none
   std::string run_dir;  ///< may be empty with --list
+  std::string config;   ///< empty: that of each checkpoint
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   bool curvature = true;
   double noise = 0.1;  ///< CheckpointMeasurement::noise_relative_norm

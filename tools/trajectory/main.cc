@@ -136,7 +136,7 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   measurement.seed = flags.seed;
   trajectory.meter = std::make_unique<DecoderMeter>(
       internal::TrajectoryData{.probe = TensorOf(probe), .calibration = TensorOf(calibration)},
-      measurement);
+      measurement, flags.config);
   PTQWATCH_RETURN_IF_ERROR(FindCheckpoints(flags, watch, context, trajectory));
   PTQWATCH_RETURN_IF_ERROR(CheckData(flags, trajectory.facts, probe, calibration));
   if (!flags.follow) {  // else each is checked before its turn
