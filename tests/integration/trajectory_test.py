@@ -377,7 +377,7 @@ class Sharded(Trajectory):
 
     def test_says_what_is_missing(self):
         write_shards(self.root / "shards/step-100", weights_of(100), 5)
-        done = self.run_program(self.words(checkpoints=["shards"]), code=1)
+        done = self.run_program(self.words(checkpoints=["shards"]), code=2)
         self.assertRegex(done.stderr, "there is no '.*config.json'; .* --config names")
         done = self.run_program(self.words("--config", "gone.json", checkpoints=["shards"]), code=2)
         self.assertRegex(done.stderr, "--config.*gone.json")
@@ -385,7 +385,7 @@ class Sharded(Trajectory):
             folder = self.root / f"without-{missing}/step-100"
             write_shards(folder, weights_of(100), 5)
             (folder / f"shard-{missing:05d}-model-00001-of-00001.safetensors").unlink()
-            done = self.run_program(self.words("--config", "config.json", checkpoints=[f"without-{missing}"]), code=1)
+            done = self.run_program(self.words("--config", "config.json", checkpoints=[f"without-{missing}"]), code=2)
             self.assertIn(text, done.stderr)
 
     def test_waits_for_the_last_shard(self):
