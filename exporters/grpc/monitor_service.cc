@@ -160,7 +160,8 @@ grpc::ServerUnaryReactor* MonitorService::GetStatus(grpc::CallbackServerContext*
   });
 }
 
-absl::Status MonitorService::CarryOut(const v1::DoRequest& request, v1::DoResponse* response) const {
+absl::Status MonitorService::CarryOut(const v1::DoRequest& request,
+                                      v1::DoResponse* response) const {
   if (!allow_control_) {
     return absl::PermissionDeniedError(
         "this server takes no commands (allow_control is off); on the run's machine, send them "
