@@ -101,7 +101,7 @@ inline constexpr const char* kNamesKey = "layer_names";
 /// in bytes, are an attack.
 inline constexpr size_t kMostColumnBytes = size_t{256} << 20;
 
-/// What the columns of a line have in common.
+/// Names and memory that the columns of a line share.
 struct ColumnContext {
   const nlohmann::json* names = nullptr;  ///< those that columns refer to
   size_t bytes_left = kMostColumnBytes;
