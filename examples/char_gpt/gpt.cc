@@ -83,6 +83,7 @@ class Gpt : public CharModel {
 
  protected:
   at::Tensor Logits(const at::Tensor& x) override {
+    if (mask_.device() != x.device()) mask_ = mask_.to(x.device());
     at::Tensor h = characters_(x) + positions_->weight;
     for (const auto& block : blocks_) h = block->forward(h, mask_);
     return head_(norm_(h)).flatten(0, 1);

@@ -27,6 +27,7 @@
 #include "snapshot/optimizer_staging.h"
 #include "staging/slot.h"
 #include "staging/worker_link.h"
+#include "torch/csrc/autograd/engine.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -49,6 +50,11 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, const Wor
     core.context.bytes = session->budgets().measuring;
     const std::shared_ptr<DeviceStream> stream = session->stream();
     stream->Settle();
+    // Autograd makes its threads at the process's first backward, with the scheduling of the thread
+    // that asks. They are the trainer's, too.
+    if (options.curvature.enabled) {
+      torch::autograd::Engine::get_default_engine().initialize_device_threads_pool();
+    }
     // On a thread like the monitor thread, so that the times measured here apply to it.
     return OnComputeThread([&] {
       return Guard([&]() -> absl::Status {

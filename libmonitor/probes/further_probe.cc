@@ -55,9 +55,10 @@ FurtherProbe::FurtherProbe(ModelSession& session, const MonitorOptions& options,
   const double n = static_cast<double>(quantizers);
   const double sets = static_cast<double>(own_.size());
   const double batches = static_cast<double>(session.further_probe().front().size());
-  const double quantize = quantizers > 0
-                              ? quantization_cost.fixed / n
-                              : CountLayerCosts(session.plan(), measurement_->specs(), 0).quantize;
+  const double quantize = quantizers > 0 ? quantization_cost.fixed / n
+                                         : CountLayerCosts(session.plan(), measurement_->specs(), 0,
+                                                           RatesOn(session.device().device))
+                                               .quantize;
   cost_ = {.of_each = &Plan::further_probe_sets,
            .most = std::ssize(own_),
            .fixed = quantize / sets + 2 * batches * quantization_cost.probe_batch / (n + 1),

@@ -5,27 +5,27 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Rates of one core for a first guess; the first snapshot gives measured costs.
-constexpr double kGramRate = 3e10;
-constexpr double kQuantizeRate = 1e10;
-
 double AsReal(int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
 
+EngineRates RatesOn(at::Device device) {
+  return device.is_cuda() ? EngineRates{.gram = 3e13, .quantize = 3e12} : EngineRates{};
+}
+
 LayerCosts CountLayerCosts(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
-                           int64_t batch_tokens) {
+                           int64_t batch_tokens, const EngineRates& rates) {
   LayerCosts costs;
   for (int64_t inputs : plan.gram_inputs) {
     // A multiply-add counts as two operations.
-    costs.gram_batch += AsReal(batch_tokens) * AsReal(inputs) * AsReal(inputs) / kGramRate;
+    costs.gram_batch += AsReal(batch_tokens) * AsReal(inputs) * AsReal(inputs) / rates.gram;
   }
   for (const LayerSpecs& specs : quantizers) {
     for (size_t layer = 0; layer < specs.size(); ++layer) {
       const CoveredLayer& covered = plan.layers[layer];
       costs.quantize += MethodOf(specs[layer])
                             .flops(AsReal(covered.outputs), AsReal(covered.inputs), specs[layer]) /
-                        kQuantizeRate;
+                        rates.quantize;
     }
   }
   return costs;

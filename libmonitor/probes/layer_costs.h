@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "c10/core/Device.h"
 #include "capture/capture_plan.h"
 #include "capture/layer_selection.h"
 #include "capture/model_quantizer.h"
@@ -17,12 +18,19 @@ struct LayerCosts {
   double quantize = 0;    ///< every layer under every quantizer
 };
 
-/// From counted arithmetic at the rates of one core: a first guess, which the first snapshot
-/// corrects.
-LayerCosts CountLayerCosts(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
-                           int64_t batch_tokens);
+/// Operations a second of the engine, for a first guess, which the first snapshot corrects.
+struct EngineRates {
+  double gram = 3e10;  ///< of a core
+  double quantize = 1e10;
+};
+/// Those of an H200 with layers of 768 to 4096 inputs if `device` is a GPU.
+EngineRates RatesOn(at::Device device);
 
-/// Seconds that each quantizer takes for all layers, counted likewise.
+/// From counted arithmetic.
+LayerCosts CountLayerCosts(const CapturePlan& plan, const std::vector<LayerSpecs>& quantizers,
+                           int64_t batch_tokens, const EngineRates& rates = {});
+
+/// Seconds that each quantizer takes for all layers on a core, counted likewise.
 std::vector<double> CountQuantizeSeconds(const CapturePlan& plan,
                                          const std::vector<QuantizerSpec>& quantizers,
                                          const SpecOverrides& overrides);

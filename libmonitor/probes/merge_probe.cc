@@ -36,9 +36,11 @@ MergeProbe::MergeProbe(ModelSession& session, const AveragingOptions& options,
       options_(options),
       measurement_(session, quantization, recent),
       recent_(recent),
-      cost_(CostOfMerge(quantization_cost, quantizers, measurement_.specs().size(),
-                        CountLayerCosts(session.plan(), measurement_.specs(), 0).quantize,
-                        std::ssize(MergesOf(options.window)))) {}
+      cost_(CostOfMerge(
+          quantization_cost, quantizers, measurement_.specs().size(),
+          CountLayerCosts(session.plan(), measurement_.specs(), 0, RatesOn(session.device().device))
+              .quantize,
+          std::ssize(MergesOf(options.window)))) {}
 
 ProbeNeeds MergeProbe::Needs(int64_t available) const {
   if (!disabled().empty()) return {.text = StrCat("merges: off, ", disabled(), "\n")};

@@ -94,7 +94,8 @@ ProbeCost QuantizationProbe::Cost() const {
   for (size_t i = 0; i < options().quantizers.size(); ++i) compared += options().Owns(i) ? 1 : 0;
   ProbeCost cost{.probe_batch = Real(compared + 1) * probe_batch_seconds_,
                  .calibration_batch = Real(passes) * calibration_batch_seconds_};
-  const LayerCosts layers = CountLayerCosts(plan, measurement_.specs(), calibration_batch_tokens_);
+  const LayerCosts layers = CountLayerCosts(plan, measurement_.specs(), calibration_batch_tokens_,
+                                            RatesOn(session_.device().device));
   cost.calibration_batch += layers.gram_batch;
   cost.fixed += layers.quantize;
   if (measurement_.quantizers().empty()) cost.calibration_batch = 0;

@@ -1,10 +1,13 @@
 // Compiled into builds with CUDA. The binary also runs on machines without a GPU.
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_copy.h"
 #include "absl/cleanup/cleanup.h"
 #include "base/strings.h"
+#include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAException.h"
 #include "c10/cuda/CUDAFunctions.h"
 #include "c10/cuda/CUDAGuard.h"
@@ -139,6 +142,15 @@ absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device
         StrCat(device.str(), " is not there: CUDA sees ", devices, " devices"));
   }
   return std::make_shared<CudaRuntime>(device);
+}
+
+absl::Status CheckCudaAllocator() {
+  const std::string name = c10::cuda::CUDACachingAllocator::get()->name();
+  if (name == "native") return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("nothing can be measured on a GPU beside LibTorch's allocator '", name,
+             "' (PYTORCH_CUDA_ALLOC_CONF), which does not report memory; set "
+             "MonitorOptions.monitor_device = 'cpu'"));
 }
 
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream) {

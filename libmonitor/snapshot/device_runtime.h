@@ -59,6 +59,9 @@ class DeviceRuntime {
 /// The runtime of a CUDA device. Returns FailedPrecondition if the build has no CUDA or the machine
 /// does not have the device.
 absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device);
+/// FailedPrecondition unless LibTorch's own allocator serves CUDA devices: another one, such as
+/// cudaMallocAsync, does not report how much memory a measurement takes.
+absl::Status CheckCudaAllocator();
 /// The native stream of a CUDA stream of ATen's. REQUIRES: MakeCudaRuntime has succeeded.
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream);
 

@@ -42,6 +42,7 @@ absl::StatusOr<std::unique_ptr<DeviceStream>> DeviceStream::Create(
                                                 measured.str(), " is not supported"));
   }
   PTQWATCH_ASSIGN_OR_RETURN(const auto live_runtime, RuntimeOf(live, "the tensors are"));
+  if (!Replaced() && measured.is_cuda()) PTQWATCH_RETURN_IF_ERROR(CheckCudaAllocator());
   std::shared_ptr<DeviceRuntime> measured_runtime;
   if (measured == live) {
     measured_runtime = live_runtime;

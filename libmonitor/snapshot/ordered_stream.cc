@@ -57,8 +57,11 @@ void OrderedStream::EnterMonitorThread() {
 }
 
 void OrderedStream::WaitForCopy() {
-  // Reading on the CPU would wait anyway; this wait does not occupy a core.
-  if (measured_ == nullptr) FinishCopy();
+  // Blocks: queued, the wait for the trainer would count as work, and a reader on the CPU would
+  // spin.
+  if (measured_ != nullptr) ReadWork();
+  FinishCopy();
+  if (measured_ != nullptr) measured_->Record(begin_, work_);
   live_->Wait(reads_, copied_);
   live_->Wait(reads_, copied_beside_);
 }

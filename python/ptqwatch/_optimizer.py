@@ -32,6 +32,7 @@ def view_of(optimizer, tensors):
         return named_view(kind, "there is no formula for muon")
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
+    steps = _steps_of(optimizer)
     names = {}
     for name, tensor, is_parameter in tensors:
         if is_parameter:
@@ -41,7 +42,7 @@ def view_of(optimizer, tensors):
         known = [tensor for tensor in group["params"] if id(tensor) in names]
         if known:
             rules.append(_rule_of(group))
-        parameters += [_parameter_of(names[id(tensor)], group, optimizer.state.get(tensor, {})) for tensor in known]
+        parameters += [_parameter_of(names[id(tensor)], group, optimizer.state.get(tensor, {}), steps) for tensor in known]
     unavailable = ""
     if any(rule != rules[0] for rule in rules):
         unavailable = "the optimizer's parameter groups differ in more than learning rate and weight decay"
@@ -63,6 +64,13 @@ def _rule_of(group):
             "epsilon": float(group.get("eps", 1e-8))}
 
 
-def _parameter_of(name, group, state):
+def _steps_of(optimizer):
+    """The numbers of steps that are on a GPU (fused and capturable rules), by identity: read together, because each reading waits."""
+    on_gpu = [step for state in optimizer.state.values() if isinstance(step := state.get("step"), torch.Tensor) and step.is_cuda]
+    return dict(zip(map(id, on_gpu), torch.stack(on_gpu).tolist())) if on_gpu else {}
+
+
+def _parameter_of(name, group, state, steps):
     moment = state.get("max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq")
-    return name, float(group["lr"]), float(group.get("weight_decay", 0)), int(state.get("step", 0)), moment
+    step = state.get("step", 0)
+    return name, float(group["lr"]), float(group.get("weight_decay", 0)), int(steps.get(id(step), step)), moment

@@ -139,6 +139,8 @@ class ModelAdapter:
 
     def live(self):
         """The trainer's tensors."""
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("a CUDA graph is being captured; call step() outside of the capture")
         return named_tensors(self.model)
 
     def build(self):

@@ -77,8 +77,10 @@ class Monitor:
         stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
 
         def wait():
-            with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
-                reason.append(self._native.finish(timeout, cancel))
+            if stream:  # not as a context, which would end on device 0 and claim memory there
+                torch.cuda.set_device(stream.device)
+                torch.cuda.set_stream(stream)
+            reason.append(self._native.finish(timeout, cancel))
 
         thread = threading.Thread(target=wait, name="ptqwatch-finish", daemon=True)
         thread.start()

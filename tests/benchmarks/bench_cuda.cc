@@ -1,6 +1,7 @@
 // Gram matrices and quantizing on a GPU. Times are the device's, between two events.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -167,11 +168,12 @@ void Layers(benchmark::State& state, QuantizationMethod method, bool baselines,
   const int64_t rows = state.range(0);
   const int64_t cols = state.range(1);
   const int64_t count = state.range(2);
+  const int64_t tokens = std::min<int64_t>(2 * cols, 8192);
   std::vector<DeviceGram> grams;
   for (int64_t i = 0; i < count; ++i) {
     grams.push_back(OrExit(DeviceGram::Create(*gpu->device, cols)));
     OrExit(grams.back().Add(
-        {.data = gpu->Random(2 * cols * cols), .rows = 2 * cols, .cols = cols, .stride = cols}));
+        {.data = gpu->Random(tokens * cols), .rows = tokens, .cols = cols, .stride = cols}));
     OrExit(grams.back().Finish());
   }
   std::vector<DeviceLayer> layers;
@@ -207,6 +209,7 @@ void LlmInt8(benchmark::State& state) { Layers(state, QuantizationMethod::kLlmIn
 void Shapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"rows", "cols", "layers"})
       ->Args({4096, 4096, 1})
+      ->Args({4096, 14336, 1})
       ->Args({768, 768, 1})
       ->Args({768, 768, 16})
       ->UseManualTime()

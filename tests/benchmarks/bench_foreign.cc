@@ -254,6 +254,7 @@ int Run(const Flags& flags) {
   }
   torch::manual_seed(0);
   Trainer trainer(flags, Tokens(text->training, flags.model.vocabulary));
+  if (flags.device != "cpu") trainer.Run(1e9, 5, nullptr);  // loads kernels
   std::vector<double> off = trainer.Run(1e9, flags.steps_off, nullptr);
   PrintSteps("before", off);
   const double peak_before = PeakMegabytes();

@@ -34,6 +34,17 @@ struct ApiTrace : ::testing::Test {
   void TrainUntil(size_t reports) {
     while (trainer->recording->Reports().size() < reports) trainer->Step(++step);
   }
+  // Finish then has no snapshot to take, which it could not inside a capture.
+  void TrainUntilTheLastStepIsReported() {
+    do {
+      do trainer->Step(++step);
+      while (step % 5 != 0);
+      const MonitorStatus status = trainer->monitor->status();
+      const int64_t taken = status.snapshots[static_cast<size_t>(SnapshotResult::kTaken)];
+      while (trainer->monitor->status().reports_total < taken) std::this_thread::yield();
+    } while (trainer->recording->Reports().empty() ||
+             trainer->recording->Reports().back()->report.step != step);
+  }
   void ExpectOutOfTheWay() const {
     EXPECT_THAT(Violations(recorder->Calls(), ThreadName()), IsEmpty());
     EXPECT_FALSE(recorder->Calls().empty());
@@ -46,9 +57,9 @@ struct ApiTrace : ::testing::Test {
 };
 
 TEST_F(ApiTrace, AMonitorStaysOutOfItsTrainersWay) {
-  TrainUntil(2);
+  TrainUntil(8);  // as many as averages are made of, and two more
   recorder->Mark(ApiEffect::kSteady);
-  TrainUntil(6);
+  TrainUntil(12);
   ExpectOutOfTheWay();
 }
 
@@ -64,7 +75,7 @@ TEST_F(ApiTrace, StopSynchronisesNothing) {
 // Whatever the monitor does at its end, the state it writes included, while a graph is captured on
 // a stream that waits for the default one.
 TEST_F(ApiTrace, ACaptureSurvivesAStateWriteAndStop) {
-  TrainUntil(2);
+  TrainUntilTheLastStepIsReported();
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
   const at::Tensor x = torch::ones({256, 256}, torch::kCUDA);

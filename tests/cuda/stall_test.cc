@@ -122,6 +122,7 @@ TEST(Stall, OnStepLeavesATrainersKernelsTogether) {
       EXPECT_LT(watched.whole, 1.05 * alone.whole);
     }
   }
+  EXPECT_TRUE(on.monitor->Finish(std::chrono::seconds(30)).ok());
   EXPECT_FALSE(on.recording->Reports().empty());
 }
 

@@ -13,7 +13,8 @@ namespace ptqwatch::testing {
 
 /// A device whose memory the host shares. Runs each kernel twice on the same bytes, on `subject`
 /// and by HostDevice's loops, and compares the results. Then goes on with the loops' result, so
-/// that one wrong kernel does not blame those after it. Products and factors are the subject's.
+/// that one wrong kernel does not blame those after it. All NaNs count as equal. Products and
+/// factors are the subject's.
 class TwinDevice final : public internal::ComputeDevice {
  public:
   /// `memory` is the arena; the subject's own is only for its factorisations.

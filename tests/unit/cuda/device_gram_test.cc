@@ -242,7 +242,7 @@ TEST(DeviceGram, AddsUpChunksInPlace) {
   const absl::StatusOr<GramStatistics> got = run.Gram(x, RowType::kBFloat16)->CopyToHost();
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(got->skipped_rows, 2);
-  ExpectGram(*got, testing::Gram(x), 1e-5);
+  ExpectGram(*got, testing::Gram(x), 2e-5);  // float32 sums of 4096 rows; an H200: 1.14e-5
 }
 
 TEST(DeviceGram, TakesExtremeNumbers) {

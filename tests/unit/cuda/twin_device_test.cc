@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <functional>
+#include <limits>
 
 #include "support/device_run.h"
 
@@ -43,9 +47,12 @@ struct Twins {
   explicit Twins(std::function<void(const Kernel&)> fault)
       : twin(std::make_unique<Faulty>(std::move(fault)), {memory, memory->aligned()}, kBytes) {}
   absl::Status Quantize(QuantizationMethod method) {
+    return Quantize(SpecOf(method), RandomMatrix(9, 40, 2));
+  }
+  absl::Status Quantize(const QuantizerSpec& spec, const Matrix& weight) {
     DeviceRun run(twin);
     const internal::DeviceGram* gram = run.Gram(CorrelatedInputs(90, 40, 1));
-    const internal::DeviceLayer layer = run.Layer(RandomMatrix(9, 40, 2), gram, SpecOf(method));
+    const internal::DeviceLayer layer = run.Layer(weight, gram, spec);
     internal::DeviceQuantizer quantizer(twin);
     PTQWATCH_RETURN_IF_ERROR(quantizer.Begin({&layer, 1}));
     return quantizer.Collect().status();
@@ -85,6 +92,29 @@ TEST(TwinDevice, AChannelScaleMayDifferInItsLastBits) {
     });
     EXPECT_EQ(twins.Quantize(QuantizationMethod::kAwq).ok(), factor < 1 + 1e-5f);
   }
+}
+
+TEST(TwinDevice, ANanMayHaveOtherBits) {
+  QuantizerSpec spec = SpecOf(QuantizationMethod::kRtn);
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  Matrix weight = RandomMatrix(9, 40, 2);
+  weight.at(1, 2) = 3e38f;  // its group's scale is infinite, its decoded weights are NaN
+  int nans = 0;
+  for (const bool also_a_number : {false, true}) {
+    Twins twins([&](const Kernel& kernel) {
+      const auto* one = std::get_if<internal::RoundGroups>(&kernel);
+      if (one == nullptr || one->decoded.at(0) == nullptr) return;
+      for (float* number = one->decoded.at(0);
+           number != one->decoded.at(0) + weight.rows * weight.cols; ++number) {
+        if (!std::isnan(*number)) continue;
+        *number = std::bit_cast<float>(std::bit_cast<uint32_t>(*number) ^ 0x80000001u);
+        ++nans;
+      }
+      if (also_a_number) one->decoded.at(0)[0] = std::numeric_limits<float>::quiet_NaN();
+    });
+    EXPECT_EQ(twins.Quantize(spec, weight).ok(), !also_a_number) << twins.twin.first_difference();
+  }
+  EXPECT_GT(nans, 0);
 }
 
 }  // namespace twin_device_test

@@ -29,5 +29,13 @@ TEST(LayerCosts, AreCountedByLayerAndQuantizer) {
   EXPECT_DOUBLE_EQ(four.gram_batch, 2 * 3 * one.gram_batch);
 }
 
+TEST(LayerCosts, AreSmallOnAGpu) {
+  const auto on = [](at::Device device) {
+    return CountLayerCosts(PlanOf({{4096, 4096}}), {LayerSpecs(1)}, 1024, RatesOn(device));
+  };
+  EXPECT_LT(100 * on(at::Device(at::kCUDA, 1)).quantize, on(at::Device(at::kCPU)).quantize);
+  EXPECT_LT(100 * on(at::Device(at::kCUDA, 1)).gram_batch, on(at::Device(at::kCPU)).gram_batch);
+}
+
 }  // namespace layer_costs_test
 }  // namespace ptqwatch::internal
