@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
     PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeTensorTable(subject->LiveTensors()));
     const TrainerOptions followed(options);
     manifest.schedule = TextOf(options.schedule);
+    manifest.device = live.entries[0].tensor.device().str();
     int64_t bytes = 0;
     std::tie(manifest.layout, bytes) = LayoutOf(live);
     if (options.curvature.enabled) {

@@ -45,7 +45,10 @@ constexpr int64_t kMinUnits = 8;
 absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, const WorkerLink* link) {
   const auto open = [&]() -> absl::Status {
     ModelSessionOptions opened = SessionOptions(options, {}, core.context.host_bytes);
-    if (link != nullptr) opened.live = link->LiveTensors();
+    if (link != nullptr) {
+      opened.live = link->LiveTensors();
+      opened.trainer_device = at::Device(link->manifest().device);
+    }
     PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*core.subject, opened));
     core.context.bytes = session->budgets().measuring;
     const std::shared_ptr<DeviceStream> stream = session->stream();

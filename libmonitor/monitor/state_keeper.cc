@@ -14,6 +14,7 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "probes/probe_state_file.h"
+#include "snapshot/device_runtime.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -44,7 +45,7 @@ absl::StatusOr<ProbeState> OnHost(const ProbeState& state, const ExecutionContex
       for (int64_t begin = 0; begin < from.numel(); begin += kCopiedPiece) {
         PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
         const int64_t count = std::min(kCopiedPiece, from.numel() - begin);
-        vector.elements.narrow(0, begin, count).copy_(from.narrow(0, begin, count));
+        CopyAcross(vector.elements.narrow(0, begin, count), from.narrow(0, begin, count));
       }
     }
     return host;

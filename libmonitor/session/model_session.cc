@@ -185,12 +185,21 @@ absl::Status ModelSession::ReserveBatches(const ModelSessionOptions& options) {
 
 absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
   const at::Device live = live_.entries[0].tensor.device();
-  PTQWATCH_ASSIGN_OR_RETURN(device_, ChooseMonitorDevice(options.device, live, live_.parameters(),
-                                                         GpuEnvironment::OfProcess()));
-  if (!options.snapshots) return absl::OkStatus();
+  const bool elsewhere = options.live.has_value();
+  const LiveModel model_in_training{.device = elsewhere ? options.trainer_device : live,
+                                    .parameters = live_.parameters(),
+                                    .in_other_process = elsewhere};
   PTQWATCH_ASSIGN_OR_RETURN(
-      stream_, DeviceStream::Create(live, device_.device,
-                                    options.live ? std::nullopt : subject_.UpdateStream()));
+      device_, ChooseMonitorDevice(options.device, model_in_training, GpuEnvironment::OfProcess()));
+  if (!options.snapshots) return absl::OkStatus();
+  auto stream = DeviceStream::Create(live, device_.device,
+                                     elsewhere ? std::nullopt : subject_.UpdateStream());
+  if (!stream.ok() && elsewhere && options.device == "auto") {
+    device_ = {.device = live,
+               .note = StrCat("on the CPU, however long it takes: ", stream.status())};
+    stream = DeviceStream::Create(live, live);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(stream_, std::move(stream));
   device_reserve_bytes_ = options.device_reserve_bytes;
   const int64_t model = live_.bytes();
   const bool here = device_.device == live;

@@ -31,8 +31,13 @@ constexpr std::string_view kShortProducts =
     "NVIDIA_TF32_OVERRIDE is 1: cuBLAS shortens float32 products to TF32, also those that decide "
     "the codes of a quantized weight";
 
-MonitorDevice OnTrainersGpu(at::Device live, std::string note) {
+MonitorDevice OnTrainersGpu(const LiveModel& model, std::string note) {
+  const at::Device live = model.device;
   MonitorDevice chosen{.device = live, .shares_gpu = true, .note = std::move(note)};
+  if (model.in_other_process) {
+    chosen.note += "; training is another process, with which this one takes turns on the GPU";
+    return chosen;
+  }
   chosen.warning = StrCat("measuring on ", live.str(),
                           ", the training GPU: a failed assertion or an illegal access in a kernel "
                           "that the losses closure "
@@ -45,20 +50,21 @@ void AddWarning(MonitorDevice& chosen, std::string_view warning) {
   chosen.warning += warning;
 }
 
-absl::StatusOr<MonitorDevice> Choose(std::string_view option, at::Device live, int64_t parameters) {
+absl::StatusOr<MonitorDevice> Choose(std::string_view option, const LiveModel& model) {
+  const at::Device live = model.device;
   if (option == "auto") {
     if (!live.is_cuda()) return MonitorDevice{.device = live};
     const std::string size =
-        StrFormat("%.3g million parameters", 1e-6 * static_cast<double>(parameters));
-    if (parameters <= kMostParametersOnCpu) {
+        StrFormat("%.3g million parameters", 1e-6 * static_cast<double>(model.parameters));
+    if (model.parameters <= kMostParametersOnCpu) {
       return MonitorDevice{.device = at::Device(at::kCPU),
                            .note = StrCat("the model is on ", live.str(), " and has ", size,
                                           ", which a core can measure")};
     }
-    return OnTrainersGpu(live, StrCat(size, " are too many for a core"));
+    return OnTrainersGpu(model, StrCat(size, " are too many for a core"));
   }
   if (option == kTrainerDevice) {
-    return live.is_cuda() ? OnTrainersGpu(live, "asked for") : MonitorDevice{.device = live};
+    return live.is_cuda() ? OnTrainersGpu(model, "asked for") : MonitorDevice{.device = live};
   }
   const std::optional<at::Device> device = Parsed(option, live);
   if (!device) {
@@ -66,7 +72,7 @@ absl::StatusOr<MonitorDevice> Choose(std::string_view option, at::Device live, i
         StrCat("MonitorOptions.monitor_device = '", option,
                "': must be auto, trainer, cpu, cuda or a GPU such as cuda:1"));
   }
-  if (*device == live) return Choose(kTrainerDevice, live, parameters);
+  if (*device == live) return Choose(kTrainerDevice, model);
   if (live.is_cpu()) {
     return absl::InvalidArgumentError(
         StrCat("MonitorOptions.monitor_device = '", option,
@@ -85,10 +91,9 @@ GpuEnvironment GpuEnvironment::OfProcess() {
   return {value("CUDA_DEVICE_MAX_CONNECTIONS"), value("NVIDIA_TF32_OVERRIDE")};
 }
 
-absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
-                                                  int64_t parameters,
+absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, const LiveModel& model,
                                                   const GpuEnvironment& environment) {
-  PTQWATCH_ASSIGN_OR_RETURN(MonitorDevice chosen, Choose(option, live, parameters));
+  PTQWATCH_ASSIGN_OR_RETURN(MonitorDevice chosen, Choose(option, model));
   if (chosen.shares_gpu && environment.connections == "1") AddWarning(chosen, kSharedQueue);
   if (chosen.device.is_cuda() && environment.tf32_override == "1") {
     AddWarning(chosen, kShortProducts);

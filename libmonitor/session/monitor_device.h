@@ -28,11 +28,16 @@ struct GpuEnvironment {
   static GpuEnvironment OfProcess();
 };
 
-/// `option` as in MonitorOptions::monitor_device; `live` is the model's device. The warning covers
-/// the environment. Returns InvalidArgument naming the option and its value. Does not check whether
-/// the device exists.
-absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, at::Device live,
-                                                  int64_t parameters,
+/// The model that is trained.
+struct LiveModel {
+  at::Device device;
+  int64_t parameters = 0;
+  bool in_other_process = false;  ///< which leaves snapshots in host memory
+};
+
+/// `option` as in MonitorOptions::monitor_device. The warning covers the environment. Returns
+/// InvalidArgument naming the option and its value. Does not check whether the device exists.
+absl::StatusOr<MonitorDevice> ChooseMonitorDevice(std::string_view option, const LiveModel& model,
                                                   const GpuEnvironment& environment);
 
 }  // namespace ptqwatch::internal

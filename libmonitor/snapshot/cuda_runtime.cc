@@ -1,11 +1,14 @@
 // Compiled into builds with CUDA. The binary also runs on machines without a GPU.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_foreach_copy.h"
 #include "absl/cleanup/cleanup.h"
+#include "base/mutex.h"
 #include "base/strings.h"
 #include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAException.h"
@@ -133,6 +136,37 @@ class CudaRuntime final : public DeviceRuntime {
   cudaStream_t probe_ = nullptr;
 };
 
+// Pinned memory for CopyAcross: 0.15 ms of a bus at 55 GB/s. Made once, because making it waits for
+// the device and ends a graph capture; never freed, like events.
+class PinnedPiece {
+ public:
+  static constexpr size_t kBytes = size_t{8} << 20;
+  static PinnedPiece& Get() {
+    static PinnedPiece* const piece = new PinnedPiece;
+    return *piece;
+  }
+  bool usable() const { return memory_ != nullptr; }
+  void Copy(char* to, const char* from, size_t bytes, cudaStream_t stream, cudaEvent_t copied) {
+    const MutexLock lock(mutex_);
+    for (size_t first = 0; first < bytes; first += kBytes) {
+      const size_t count = std::min(kBytes, bytes - first);
+      C10_CUDA_CHECK(cudaMemcpyAsync(memory_, from + first, count, cudaMemcpyDeviceToHost, stream));
+      C10_CUDA_CHECK(cudaEventRecord(copied, stream));
+      C10_CUDA_CHECK(cudaEventSynchronize(copied));
+      std::memcpy(to + first, memory_, count);
+    }
+  }
+
+ private:
+  PinnedPiece() {
+    if (cudaHostAlloc(&memory_, kBytes, cudaHostAllocDefault) == cudaSuccess) return;
+    memory_ = nullptr;
+    (void)cudaGetLastError();
+  }
+  Mutex mutex_;
+  void* memory_ = nullptr;
+};
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device) {
@@ -141,7 +175,25 @@ absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device
     return absl::FailedPreconditionError(
         StrCat(device.str(), " is not there: CUDA sees ", devices, " devices"));
   }
+  PinnedPiece::Get();
   return std::make_shared<CudaRuntime>(device);
+}
+
+void CopyAcross(const at::Tensor& to, const at::Tensor& from) {
+  const auto dense = [](const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); };
+  const bool in_pieces = from.is_cuda() && to.is_cpu() && from.dtype() == to.dtype() &&
+                         from.strides() == to.strides() && dense(from) && dense(to);
+  if (!in_pieces || !PinnedPiece::Get().usable()) {
+    to.copy_(from);
+    return;
+  }
+  const c10::cuda::CUDAGuard guard(from.device());
+  cudaEvent_t copied = nullptr;
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming | cudaEventBlockingSync));
+  const absl::Cleanup destroy = [copied] { (void)cudaEventDestroy(copied); };
+  PinnedPiece::Get().Copy(static_cast<char*>(to.mutable_data_ptr()),
+                          static_cast<const char*>(from.const_data_ptr()), from.nbytes(),
+                          c10::cuda::getCurrentCUDAStream().stream(), copied);
 }
 
 absl::Status CheckCudaAllocator() {

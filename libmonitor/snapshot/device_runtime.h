@@ -62,6 +62,10 @@ absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device
 /// FailedPrecondition unless LibTorch's own allocator serves CUDA devices: another one, such as
 /// cudaMallocAsync, does not report how much memory a measurement takes.
 absl::Status CheckCudaAllocator();
+/// Monitor thread: copies `from` over `to`, of the same sizes and dtype. From a GPU to host memory,
+/// in pieces, each after the other has arrived, so that the trainer's own copies and launches get
+/// through: a copy to pageable memory holds them up for as long as it takes. Throws as ATen does.
+void CopyAcross(const at::Tensor& to, const at::Tensor& from);
 /// The native stream of a CUDA stream of ATen's. REQUIRES: MakeCudaRuntime has succeeded.
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream);
 

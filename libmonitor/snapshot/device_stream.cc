@@ -37,12 +37,14 @@ absl::StatusOr<std::unique_ptr<DeviceStream>> DeviceStream::Create(
                                                 ", but the tensors are on ", live.str()));
   }
   if (!Replaced() && live.is_cpu() && measured.is_cpu()) return std::make_unique<CpuStream>();
+  if (!Replaced() && measured.is_cuda()) PTQWATCH_RETURN_IF_ERROR(CheckCudaAllocator());
   if (live.is_cpu() && !measured.is_cpu()) {
-    return absl::FailedPreconditionError(StrCat("the tensors are on the CPU; measuring them on ",
-                                                measured.str(), " is not supported"));
+    PTQWATCH_ASSIGN_OR_RETURN(const auto runtime, RuntimeOf(measured, "the replica would be"));
+    return Guard([&]() -> absl::StatusOr<std::unique_ptr<DeviceStream>> {
+      return std::make_unique<FromHostStream>(runtime);
+    });
   }
   PTQWATCH_ASSIGN_OR_RETURN(const auto live_runtime, RuntimeOf(live, "the tensors are"));
-  if (!Replaced() && measured.is_cuda()) PTQWATCH_RETURN_IF_ERROR(CheckCudaAllocator());
   std::shared_ptr<DeviceRuntime> measured_runtime;
   if (measured == live) {
     measured_runtime = live_runtime;

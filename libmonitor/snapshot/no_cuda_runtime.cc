@@ -11,6 +11,10 @@ absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device
              "found)"));
 }
 
+void CopyAcross(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
+
+absl::Status CheckCudaAllocator() { return absl::OkStatus(); }
+
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream&) { return nullptr; }
 
 }  // namespace ptqwatch::internal

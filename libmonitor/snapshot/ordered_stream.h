@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "snapshot/device_runtime.h"
 #include "snapshot/device_stream.h"
+#include "snapshot/measuring_device.h"
 
 namespace ptqwatch::internal {
 
@@ -16,7 +18,7 @@ class OrderedStream final : public DeviceStream {
   /// `updates`: the trainer's update stream; if empty, the stream that is current at each copy.
   /// `measured`: the device that the monitor works on, which may be `live`; null for the CPU.
   OrderedStream(std::shared_ptr<DeviceRuntime> live, std::optional<DeviceRuntime::Stream> updates,
-                std::shared_ptr<DeviceRuntime> measured);
+                const std::shared_ptr<DeviceRuntime>& measured);
 
   void Settle() override;
   void Copy(const Tensors& destinations, const Tensors& sources) override;
@@ -33,25 +35,35 @@ class OrderedStream final : public DeviceStream {
 
  private:
   DeviceRuntime::Stream Updates() { return updates_ ? *updates_ : live_->Current(); }
-  // Adds the device time since the last reading to worked_.
-  void ReadWork();
+  bool Elsewhere() { return measured_ && &measured_->runtime() != live_.get(); }
 
   const std::shared_ptr<DeviceRuntime> live_;
-  const std::shared_ptr<DeviceRuntime> measured_;
   const std::optional<DeviceRuntime::Stream> updates_;
   const DeviceRuntime::Stream reads_;   // the monitor thread's, on the live device
   const DeviceRuntime::Stream beside_;  // for CopyBeside
   const DeviceRuntime::Event copied_;
   const DeviceRuntime::Event updated_;
   const DeviceRuntime::Event copied_beside_;
+  std::optional<MeasuringDevice> measured_;
+};
 
-  // Used by the monitor thread.
-  DeviceRuntime::Stream work_ = nullptr;  // on the measured device
-  DeviceRuntime::Event begin_ = nullptr;
-  DeviceRuntime::Event end_ = nullptr;
-  bool began_ = false;
-  std::chrono::nanoseconds read_at_{0};
-  std::chrono::nanoseconds worked_{0};
+/// For snapshots in host memory, which another process fills, that are measured on a device.
+class FromHostStream final : public CpuStream {
+ public:
+  explicit FromHostStream(const std::shared_ptr<DeviceRuntime>& measured)
+      : measured_(measured, measured->MakeStream()) {}
+
+  void Settle() override { measured_.runtime().Synchronize(measured_.runtime().Current()); }
+  void EnterMonitorThread() override { measured_.Enter(); }
+  void Drain() override { measured_.Drain(); }
+  std::chrono::nanoseconds WorkTime(const Clock& clock) noexcept override {
+    return measured_.WorkTime(clock);
+  }
+  std::optional<int64_t> FreeBytes() override { return measured_.runtime().FreeBytes(); }
+  absl::Status Fault() noexcept override { return measured_.runtime().Fault(); }
+
+ private:
+  MeasuringDevice measured_;
 };
 
 }  // namespace ptqwatch::internal

@@ -6,9 +6,11 @@
 #include <string_view>
 
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/empty_like.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "report/layer_groups.h"
+#include "snapshot/device_runtime.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -64,8 +66,12 @@ absl::StatusOr<std::string> DigestOfParameters(const Replica& replica,
     const int64_t at_a_time = kPieceBytes / static_cast<int64_t>(loaded.element_size());
     for (int64_t first = 0; first < flat.numel(); first += at_a_time) {
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-      const at::Tensor piece =
-          flat.narrow(0, first, std::min(at_a_time, flat.numel() - first)).cpu();
+      at::Tensor piece = flat.narrow(0, first, std::min(at_a_time, flat.numel() - first));
+      if (!piece.is_cpu()) {
+        const at::Tensor host = at::empty_like(piece, piece.options().device(at::kCPU));
+        CopyAcross(host, piece);
+        piece = host;
+      }
       AddTo(digest, one ? &*one : nullptr, piece);
     }
     if (one) {

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "snapshot/batches.h"
+#include "snapshot/device_runtime.h"
 #include "snapshot/finite.h"
 #include "snapshot/generator_guard.h"
 #include "snapshot/loss_difference.h"
@@ -329,7 +330,7 @@ void Replica::MoveIntoFlatBuffers(const std::vector<NamedTensor>& tensors) {
 void Replica::Load(const std::vector<at::Tensor>& tensors) {
   at::NoGradGuard no_grad;
   ++generation_;
-  for (size_t i = 0; i < tensors.size(); ++i) loaded_[i].copy_(tensors[i]);
+  for (size_t i = 0; i < tensors.size(); ++i) CopyAcross(loaded_[i], tensors[i]);
   for (auto& [working, loaded] : flat_) working.copy_(loaded);
   damaged_ = false;
 }

@@ -32,6 +32,7 @@ std::string ToJson(const Manifest& manifest) {
   Json json{{"layout", RowsOf(manifest.layout)},
             {"optimizer", manifest.optimizer.offset},
             {"moments", RowsOf(manifest.optimizer.moments)},
+            {"device", manifest.device},
             {"run_dir", manifest.run_dir},
             {"training_threads", manifest.training_threads},
             {"schedule", manifest.schedule},
@@ -46,6 +47,7 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view json) {
     const Json read = Json::parse(json);
     Manifest manifest{.layout = TensorsOf(read.at("layout")),
                       .optimizer = {read.at("optimizer"), TensorsOf(read.at("moments"))},
+                      .device = read.at("device"),
                       .run_dir = read.at("run_dir"),
                       .training_threads = read.at("training_threads"),
                       .schedule = read.at("schedule"),

@@ -17,6 +17,7 @@ namespace ptqwatch::internal {
 struct Manifest {
   std::vector<SharedTensor> layout = {};
   OptimizerLayout optimizer = {};
+  std::string device = "cpu";  ///< of the live model
   /// As MonitorOptions of the trainer has them.
   std::string run_dir = {};
   std::optional<int64_t> rank = {};

@@ -2,6 +2,8 @@
 
 import torch
 
+from ptqwatch._subject import local
+
 _KINDS = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
 
 
@@ -73,4 +75,5 @@ def _steps_of(optimizer):
 def _parameter_of(name, group, state, steps):
     moment = state.get("max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq")
     step = state.get("step", 0)
+    moment = None if moment is None else local(moment)
     return name, float(group["lr"]), float(group.get("weight_decay", 0)), int(steps.get(id(step), step)), moment

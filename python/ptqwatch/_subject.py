@@ -36,9 +36,42 @@ def unwrap(model):
             return model
 
 
+def _sharded_by_fsdp(module):
+    """The parameters of FSDP2 as the optimizer knows them, by owner and name there. While a group is unsharded, as the root's is after a
+    forward pass without a backward one, the modules have others instead, rounded to the type of the mixed precision."""
+    sharded = {}
+    for part in module.modules():
+        if not hasattr(part, "_get_fsdp_state"):
+            continue
+        state = part._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]  # several since PyTorch 2.12
+        for parameter in (parameter for group in groups if group for parameter in group.fsdp_params):
+            info = parameter._module_info
+            owners = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names)]
+            sharded.update({(id(owner), name): parameter.sharded_param for owner, name in owners})
+    return sharded
+
+
+def _named_parameters(module):
+    sharded = _sharded_by_fsdp(module)
+    for prefix, part in module.named_modules(remove_duplicate=False):
+        for name, value in part._parameters.items():
+            if value is not None:
+                yield f"{prefix}.{name}" if prefix else name, sharded.get((id(part), name), value), True
+
+
+def local(tensor):
+    """The part of a DTensor that this process has; any other tensor itself."""
+    return tensor._local_tensor if type(tensor).__name__ == "DTensor" else tensor
+
+
+def _is_whole(tensor):
+    return local(tensor).shape == tensor.shape and not any(placement.is_partial() for placement in tensor.placements)
+
+
 def named_tensors(module):
     """Parameters and buffers as (name, tensor, is_parameter), tied ones under each name, without the names of wrappers."""
-    tensors = [(name, value, True) for name, value in module.named_parameters(remove_duplicate=False)]
+    tensors = list(_named_parameters(module))
     tensors += [(name, value, False) for name, value in module.named_buffers(remove_duplicate=False)]
     for wrapper in _WRAPPERS:
         tensors = [(name.replace(wrapper, ""), *rest) for name, *rest in tensors]
@@ -53,7 +86,7 @@ def refusal_of(model):
             return f"module '{name}' is sharded over ranks (FullyShardedDataParallel); {instead}"
     for name, value, is_parameter in named_tensors(model):
         kind = "parameter" if is_parameter else "buffer"
-        if type(value).__name__ == "DTensor":
+        if type(value).__name__ == "DTensor" and not _is_whole(value):
             return f"{kind} '{name}' is a DTensor, which is sharded over ranks; {instead}"
         if hasattr(value, "ds_id"):
             return f"{kind} '{name}' is sharded over ranks (DeepSpeed ZeRO-3); {instead}"
@@ -63,8 +96,8 @@ def refusal_of(model):
             return f"{kind} '{name}' is on the meta device and has no values; {instead}"
         if is_parameter and value.numel() == 0:
             return f"{kind} '{name}' has size 0: sharded or not initialised; {instead}"
-        if torch.utils._python_dispatch.is_traceable_wrapper_subclass(value):
-            return f"{kind} '{name}' is a {type(value).__name__}, not a plain tensor; {instead}"
+        if torch.utils._python_dispatch.is_traceable_wrapper_subclass(local(value)):
+            return f"{kind} '{name}' is a {type(local(value)).__name__}, not a plain tensor; {instead}"
     return ""
 
 
@@ -141,7 +174,7 @@ class ModelAdapter:
         """The trainer's tensors."""
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             raise RuntimeError("a CUDA graph is being captured; call step() outside of the capture")
-        return named_tensors(self.model)
+        return [(name, local(value), is_parameter) for name, value, is_parameter in named_tensors(self.model)]
 
     def build(self):
         """Makes the replica: by `build`, or as a copy of the model."""
@@ -189,7 +222,7 @@ class ModelAdapter:
 
         if self._named_optimizer:
             return named_view(**self._named_optimizer)
-        return None if self._optimizer is None else view_of(self._optimizer, self.live())
+        return None if self._optimizer is None else view_of(self._optimizer, named_tensors(self.model))
 
     def train(self, index, steps, learning_rate, batch):
         """Makes one optimizer step of the replica by `train_step`."""

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cuda/gpu_trainer.h"
+#include "snapshot/device_runtime.h"
 
 namespace ptqwatch {
 namespace {
@@ -111,6 +112,17 @@ TEST_F(MonitorCuda, LeavesAGraphThatIsBeingCapturedAlone) {
     trainer.monitor->control().Do(TakeSnapshot{}).IgnoreError();
   }
   EXPECT_TRUE(trainer.monitor->Finish(std::chrono::minutes(2)).ok());
+}
+
+TEST_F(MonitorCuda, CopiesToTheHostInPieces) {
+  ASSERT_TRUE(internal::MakeCudaRuntime(at::Device(at::kCUDA, 0)).ok());
+  const at::Tensor matrix = torch::randn({3001, 2003}, torch::kCUDA);  // 24 MB
+  for (const at::Tensor& from : {matrix, matrix.t(), matrix.slice(1, 1), matrix[0][0],
+                                 matrix.to(at::kBFloat16), matrix.narrow(0, 0, 0)}) {
+    const at::Tensor to = at::empty_like(from, from.options().device(at::kCPU)).fill_(-1);
+    internal::CopyAcross(to, from);
+    EXPECT_TRUE(at::equal(to, from.cpu())) << from.sizes();
+  }
 }
 
 TEST_F(MonitorCuda, GivesItsMemoryBack) {

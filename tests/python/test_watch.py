@@ -356,16 +356,61 @@ def test_a_model_that_cannot_be_copied_needs_build():
     assert watch(model, build=tiny.make_model).stop()
 
 
-def test_a_dtensor_is_refused(start_script):
+def test_a_sharded_dtensor_is_refused(start_script):
     start_script("""
         import torch, tiny, ptqwatch
-        from torch.distributed.tensor import distribute_module, init_device_mesh
+        from torch.distributed.fsdp import fully_shard
         from torch.testing._internal.distributed.fake_pg import FakeStore
-        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
-        model = distribute_module(tiny.make_model(), init_device_mesh("cpu", (1,)))
-        monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread")
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        model = fully_shard(tiny.make_model(), mesh=torch.distributed.init_device_mesh("cpu", (2,)))
+        monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", ranks_from_environment=False)
         assert "DTensor" in monitor.failure and "trajectory --follow" in monitor.failure, monitor.failure
     """).end()
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_fsdp2_over_one_rank_reports_as_a_plain_model(start_script, mode):
+    """The root is unsharded at each snapshot, in bfloat16: a validation pass comes before it."""
+    assert start_script(f"""
+        import torch, tiny, ptqwatch
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.tensor import distribute_module
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+
+        def last_report(place):
+            torch.manual_seed(0)
+            model = tiny.make_model()
+            weights = [parameter.clone() for parameter in model.parameters()]
+            model = place(model)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+            with ptqwatch.watch(model, losses="tiny:token_losses", probe=tiny.probe_batches(), build="tiny:make_model", every=3, mode="{mode}",
+                                optimizer=optimizer, on_failure="error", max_overhead=1.0, adapt_plan=False, quantizers="rtn3,gptq4",
+                                ranks_from_environment=False) as monitor:
+                for step in range(1, 4):
+                    for parameter, weight in zip(optimizer.param_groups[0]["params"], weights):  # the same updates, whatever the arithmetic
+                        whole = weight.sign() * 1e-3 * step
+                        local = getattr(parameter, "_local_tensor", parameter)
+                        parameter.grad = whole if local is parameter else type(parameter).from_local(whole, parameter.device_mesh, parameter.placements)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    if hasattr(model, "reshard"):
+                        with torch.no_grad():
+                            model(tiny.draw(2, 1)[0])
+                        assert type(next(model.parameters())).__name__ == "Parameter"
+                    monitor.step(step, 1e-2)
+            report = monitor.latest()
+            return {{key: report[key] for key in ("snapshot_digest", "probe_loss_nats", "quantization", "curvature")}}
+
+        plain = last_report(lambda model: model)
+        assert plain["curvature"]["edge_of_stability_ratio"], plain["curvature"]
+        for place in (lambda model: fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)),
+                      lambda model: distribute_module(model, mesh)):
+            report = last_report(place)
+            for key, value in plain.items():
+                assert report[key] == value, (key, report[key], value)
+        print("equal")
+    """).end() == "equal\n"
 
 
 ENDLESS = """
@@ -549,6 +594,17 @@ def test_a_wrong_argument_ends_no_training(tmp_path, caplog, mode):
     assert monitor.finish(timeout=10**400) in (True, False)
     assert monitor.finish(timeout="a minute") in (True, False)
     assert monitor.stop(timeout=None) and "stop(): timeout = None" in caplog.text
+
+
+def test_no_snapshot_is_taken_inside_a_capture(monkeypatch):
+    with watch(tiny.make_model(), every=1) as monitor:
+        with monkeypatch.context() as pretended:
+            pretended.setattr(torch.cuda, "is_initialized", lambda: True)
+            pretended.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+            monitor.step(1, 1e-3)
+        monitor.step(2, 1e-3)
+    status = monitor.status()["snapshots"]
+    assert (status["failed"], status["taken"]) == (1, 1)
 
 
 def test_the_lock_is_free_while_weights_are_copied():

@@ -234,9 +234,10 @@ struct MonitorOptions {
   ///              kMostParametersOnCpu parameters
   ///   "trainer"  the model's own device
   ///   "cpu", "cuda:1", ...
-  /// On the trainer's own GPU nothing isolates the monitor from training: a failed assertion or an
-  /// illegal access in a kernel started by the losses closure ends all CUDA work of the process,
-  /// and no priority keeps the monitor's kernels from delaying others. Everything that the closure
+  /// On the trainer's own GPU nothing isolates the monitor from training, unless it is a process of
+  /// its own: a failed assertion or an illegal access in a kernel started by the losses closure
+  /// ends all CUDA work of the process, and no priority keeps the monitor's kernels from delaying
+  /// others. Everything that the closure
   /// and the replica use besides their tensors must work on this device.
   std::string monitor_device = "auto";
   /// For models on a GPU whose trainer calls Monitor::BeforeUpdate: copies parameters on a stream

@@ -16,7 +16,7 @@ const at::Device kGpu(at::kCUDA, 1);
 
 MonitorDevice Chosen(std::string_view option, at::Device live, int64_t parameters = 1000,
                      const GpuEnvironment& environment = {}) {
-  return *ChooseMonitorDevice(option, live, parameters, environment);
+  return *ChooseMonitorDevice(option, {.device = live, .parameters = parameters}, environment);
 }
 
 TEST(ChooseMonitorDevice, LeavesModelsOnTheCpuThere) {
@@ -50,6 +50,18 @@ TEST(ChooseMonitorDevice, DoesAsItIsTold) {
   EXPECT_THAT(Chosen("cuda:3", kGpu).warning, IsEmpty());
 }
 
+TEST(ChooseMonitorDevice, ALostContextEndsNoTrainingInAnotherProcess) {
+  for (const std::string_view option : {"auto", "trainer", "cuda:1"}) {
+    const LiveModel model{
+        .device = kGpu, .parameters = kMostParametersOnCpu + 1, .in_other_process = true};
+    const MonitorDevice chosen = *ChooseMonitorDevice(option, model, {});
+    EXPECT_EQ(chosen.device, kGpu) << option;
+    EXPECT_TRUE(chosen.shares_gpu);
+    EXPECT_THAT(chosen.note, HasSubstr("takes turns"));
+    EXPECT_THAT(chosen.warning, IsEmpty());
+  }
+}
+
 TEST(ChooseMonitorDevice, WarnsIfStreamsShareAQueue) {
   const int64_t large = kMostParametersOnCpu + 1;
   const auto warning = [&](std::string_view option, std::string connections) {
@@ -72,12 +84,12 @@ TEST(ChooseMonitorDevice, WarnsIfProductsAreShortened) {
 
 TEST(ChooseMonitorDevice, NamesTheOptionAndItsValue) {
   for (const std::string_view option : {"", "gpu", "cuda:", "cuda:x", "mps", "cpu:x", "Auto"}) {
-    const auto chosen = ChooseMonitorDevice(option, kGpu, 1000, {});
+    const auto chosen = ChooseMonitorDevice(option, {.device = kGpu, .parameters = 1000}, {});
     EXPECT_EQ(chosen.status().code(), absl::StatusCode::kInvalidArgument) << option;
     EXPECT_THAT(std::string(chosen.status().message()),
                 HasSubstr("MonitorOptions.monitor_device = '" + std::string(option) + "'"));
   }
-  EXPECT_THAT(std::string(ChooseMonitorDevice("cuda:0", kCpu, 1000, {}).status().message()),
+  EXPECT_THAT(std::string(ChooseMonitorDevice("cuda:0", {.device = kCpu}, {}).status().message()),
               HasSubstr("a model on the CPU is measured there"));
 }
 

@@ -167,6 +167,46 @@ TEST_F(OrderedStreamTest, WorkIsTheTimeOfTheDevice) {
   EXPECT_EQ(read() - after, milliseconds(10));
 }
 
+TEST_F(OrderedStreamTest, WaitingForTheTrainerIsNoWork) {
+  testing::FakeClock clock;
+  const auto read = [&] {
+    clock.Advance(milliseconds(5));
+    return stream.WorkTime(clock);
+  };
+  const auto begin = read();
+  device->Queued(
+      trainer, [] {}, milliseconds(500));
+  stream.Copy({slot}, {weights});
+  device->SetCurrent(monitor);
+  stream.WaitForCopy();
+  device->Queued(
+      monitor, [] {}, milliseconds(10));
+  EXPECT_EQ(read() - begin, milliseconds(10));
+}
+
+TEST_F(OrderedStreamTest, SnapshotsInHostMemoryAreMeasuredOnADevice) {
+  FromHostStream from_host(device);
+  device->SetFreeBytes(100);
+  EXPECT_EQ(from_host.FreeBytes(), 100);
+  EXPECT_EQ(from_host.FreeBytesForCopies(), std::nullopt);
+  from_host.EnterMonitorThread();
+  const DeviceRuntime::Stream work = device->Current();
+  EXPECT_NE(work, trainer);
+  weights.fill_(3);
+  EXPECT_FALSE(from_host.CopyBeside({slot}, {weights}));
+  EXPECT_EQ(slot.item<double>(), 3);
+  testing::FakeClock clock;
+  const auto begin = from_host.WorkTime(clock);
+  bool done = false;
+  device->Queued(
+      work, [&] { done = true; }, milliseconds(30));
+  clock.Advance(milliseconds(5));
+  EXPECT_EQ(from_host.WorkTime(clock) - begin, milliseconds(30));
+  EXPECT_TRUE(done);
+  device->SetFault(absl::UnavailableError("gone"));
+  EXPECT_EQ(from_host.Fault(), absl::UnavailableError("gone"));
+}
+
 TEST_F(OrderedStreamTest, AsksTheDeviceNoOftenerThanEveryMillisecond) {
   testing::FakeClock clock;
   const auto begin = stream.WorkTime(clock);
