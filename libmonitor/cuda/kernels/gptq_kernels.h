@@ -53,22 +53,42 @@ struct PackWeight {
   }
 };
 
-/// Quantizes a block of columns by the recurrence of quantize/kernels/gptq_loop.h. One thread per
-/// row. The block's ratios and its rows' errors are in shared memory, sixteen columns at a time in
-/// registers. Cost: rows * 128^2 multiply-adds and 128 sequential divisions.
+/// Quantizes a block of columns by the recurrence of quantize/kernels/gptq_loop.h, sixteen columns
+/// at a time. The block's ratios and its rows' errors are in shared memory. One thread per row
+/// rounds; that chain of 128 divisions bounds the cost. Meanwhile four others per row, with four
+/// columns each, write out the columns before and add up the products for the columns after.
 struct QuantizeBlock {
-  static constexpr int kRows = 64;
-  static constexpr int kThreads = kRows;
-  static constexpr int kPhases = 2;
+  static constexpr int kRows = 32;
   static constexpr int kTogether = 16;
+  static constexpr int kOwn = 4;  ///< columns of a thread that does not round
+  static constexpr int kThreads = kRows * (1 + kTogether / kOwn);
+  static constexpr int kPhases = 2 * (kGptqBlock / kTogether) + 2;
+  struct alignas(16) Four {
+    float value[4];
+  };
+  struct alignas(16) Staged {
+    float original;
+    float current;  // w, in the end
+    float scale;
+    float zero;
+  };
   struct Shared {
     float ratios[kGptqBlock][kGptqBlock];  // [j][k], j < k
+    Staged staged[kTogether][kRows];       // the columns to round
     float delta[kGptqBlock][kRows];        // w - q
     double weight[kGptqBlock];             // R[k, k]^2
     int32_t group[kGptqBlock];
+    // Of the columns that are rounded and of those before, in turn.
+    float miss[2][kTogether][kRows];
+    uint8_t codes[2][kTogether][kRows];
   };
   static_assert(sizeof(Shared) <= 99 * 1024);
-  using Local = Nothing;
+  struct Local {
+    int layer;
+    int64_t row;
+    Staged staged[kOwn];
+    double sum;  // of the row's loss or norm
+  };
 
   int layers = 0;
   int64_t rows = 0;
@@ -76,7 +96,7 @@ struct QuantizeBlock {
   int64_t first = 0;  ///< first column, in handling order; a multiple of 128
   Grids grids = {};
   int64_t padded = 0;
-  Strided<const float> ratios = {};     ///< [padded, padded]
+  Strided<const float> ratios = {};     ///< [padded, padded]; zeros beyond `cols`
   Strided<const double> diagonal = {};  ///< [cols]
   PerLayer<const int32_t> order = {};   ///< [cols], per factor
   int64_t factor_of_layer = 0;          ///< 1: one factor per layer; 0: all share one
@@ -92,98 +112,216 @@ struct QuantizeBlock {
   int64_t Blocks() const { return layers * Tiles(); }
 
   template <int kPhase>
-  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
-    const int64_t layer = at.block / Tiles();
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local& local) const {
+    RunPhase(kPhase, at, shared, local);
+  }
+  PTQWATCH_HOST_DEVICE void RunPhase(int phase, Place at, Shared& shared, Local& local) const {
     const int count = static_cast<int>(AtMost(kGptqBlock, cols - first));
-    if constexpr (kPhase == 0) {
-      Load(layer, count, at.thread, shared);
-    } else {
-      const int64_t row = at.block % Tiles() * kRows + at.thread;
-      if (row >= rows) return;
-      const GridShape& grid = grids.at[layer];
-      if (grid.format.is_float()) {
-        QuantizeRow(FloatPoints(grid), layer, row, count, at.thread, shared);
+    const int lane = at.thread % kRows;
+    const int helper = at.thread / kRows - 1;
+    if (phase == 0) {
+      // Divides in 32 bits: devices have no 64-bit division.
+      const uint32_t tiles = static_cast<uint32_t>(Tiles());
+      const uint32_t block = static_cast<uint32_t>(at.block);
+      local.layer = static_cast<int>(block / tiles);
+      local.row = static_cast<int64_t>(block % tiles) * kRows + lane;
+      local.sum = 0;
+      if (helper < 0) {
+        LoadColumns(local.layer, count, lane, shared);
+        return;
+      }
+      LoadRatios(local.layer, helper, lane, shared);
+      if (local.row >= rows) return;
+      int32_t group[kOwn];
+      PTQWATCH_UNROLL
+      for (int c = 0; c < kOwn; ++c) group[c] = GroupAt(local.layer, helper * kOwn + c);
+      Begin(0, helper * kOwn, group, count, local);
+      return;
+    }
+    // Column `s` is the first of those that are rounded in the next phase, or in this one.
+    const int s = (phase - 1) / 2 * kTogether;
+    if (local.row >= rows || s >= count + kTogether) return;
+    if (phase % 2 == 1) {
+      if (helper < 0) return;
+      if (s < count) {
+        Publish(s, helper * kOwn, lane, shared, local);
       } else {
-        QuantizeRow(IntegerPoints(grid), layer, row, count, at.thread, shared);
+        Finish(s - kTogether, helper, lane, count, shared, local);
+        Total(helper, local);
+      }
+    } else if (s < count) {
+      if (helper < 0) {
+        const GridShape& grid = grids.at[local.layer];
+        if (grid.format.is_float()) {
+          Round(FloatPoints(grid), s, lane, shared);
+        } else {
+          Round(IntegerPoints(grid), s, lane, shared);
+        }
+        return;
+      }
+      const int next = s + kTogether;
+      if (next < count) {
+        Begin(next, helper * kOwn, &shared.group[next + helper * kOwn], count, local);
+      }
+      if (s > 0) Finish(s - kTogether, helper, lane, count, shared, local);
+      if (next < count) {
+        for (int j = 0; j < s; j += kTogether) Add(j, next + helper * kOwn, lane, shared, local);
       }
     }
   }
 
  private:
-  struct alignas(16) Four {
-    float value[4];
-  };
+  // Columns beyond the last count as the last one, so that no read waits for a branch.
+  PTQWATCH_HOST_DEVICE int32_t GroupAt(int64_t layer, int k) const {
+    const int32_t column = order.at[layer * factor_of_layer][AtMost(first + k, cols - 1)];
+    return static_cast<int32_t>(grids.at[layer].GroupOf(column));
+  }
 
-  PTQWATCH_HOST_DEVICE void Load(int64_t layer, int count, int thread, Shared& shared) const {
-    const float* from = ratios.at(layer) + first * padded + first;
-    constexpr int kQuads = kGptqBlock / 4;
-    PTQWATCH_UNROLL
-    for (int i = 0; i < kGptqBlock * kQuads / kThreads; ++i) {
-      const int j = (i * kThreads + thread) / kQuads;
-      const int k = (i * kThreads + thread) % kQuads * 4;
-      *reinterpret_cast<Four*>(&shared.ratios[j][k]) =
-          *reinterpret_cast<const Four*>(from + j * padded + k);
-    }
-    for (int k = thread; k < count; k += kThreads) {
-      const double r = diagonal.at(layer)[first + k];
-      shared.weight[k] = r * r;
-      shared.group[k] = static_cast<int32_t>(order.at[layer * factor_of_layer][first + k] /
-                                             grids.at[layer].group_size);
+  PTQWATCH_HOST_DEVICE void LoadRatios(int64_t layer, int helper, int lane, Shared& shared) const {
+    constexpr int kLines = kTogether / kOwn;
+    static_assert(kRows * 4 == kGptqBlock && kLines % 4 == 0);
+    const float* from = ratios.at(layer) + (first + helper) * padded + first;
+    PTQWATCH_NO_UNROLL
+    for (int begin = 0; begin < kGptqBlock; begin += kGptqBlock / 2) {
+      PTQWATCH_UNROLL
+      for (int j = 0; j < kGptqBlock / 2; j += kLines) {
+        // What is left of the diagonal is not used. There it reads again what is right of it.
+        const int i = begin + j;
+        const int k = lane * 4 < i ? i : lane * 4;
+        *reinterpret_cast<Four*>(&shared.ratios[i + helper][lane * 4]) =
+            *reinterpret_cast<const Four*>(from + i * padded + k);
+      }
     }
   }
 
-  template <class Points>
-  PTQWATCH_HOST_DEVICE void QuantizeRow(const Points& points, int64_t layer, int64_t row, int count,
-                                        int thread, Shared& shared) const {
-    const int64_t groups = grids.at[layer].groups;
-    double loss = 0;
-    double norm = 0;
-    for (int s = 0; s < count; s += kTogether) {
-      float original[kTogether];
-      float current[kTogether];
-      float step[kTogether];
-      float z[kTogether];
-      // Issues all reads before the first write, so that they overlap.
-      PTQWATCH_UNROLL
-      for (int c = 0; c < kTogether; ++c) {
-        const int64_t k = first + s + c;
-        const int64_t g = row * groups + (s + c < count ? shared.group[s + c] : 0);
-        step[c] = scale.at[layer][g];
-        z[c] = zero.at[layer][g];
-        original[c] = s + c < count ? delta.at(layer)[k * rows + row] : 0.0f;
-        current[c] = original[c];
-        if (first > 0 && s + c < count) {
-          current[c] += updates.at(layer)[(s + c) * rows + row];
-        }
+  PTQWATCH_HOST_DEVICE void LoadColumns(int64_t layer, int count, int lane, Shared& shared) const {
+    PTQWATCH_UNROLL
+    for (int i = 0; i < kGptqBlock; i += kRows) {
+      const int k = i + lane;
+      const double r = diagonal.at(layer)[AtMost(first + k, cols - 1)];
+      shared.weight[k] = k < count ? r * r : 0;
+      shared.group[k] = GroupAt(layer, k);
+    }
+  }
+
+  // Reads the thread's columns, `own` and following of those from `s` on.
+  PTQWATCH_HOST_DEVICE void Begin(int s, int own, const int32_t* group, int count,
+                                  Local& local) const {
+    const int64_t layer = local.layer;
+    const int64_t at = local.row + (first + s + own) * rows;
+    const int64_t update_at = local.row + (s + own) * rows;
+    const int64_t row_groups = local.row * grids.at[layer].groups;
+    const float* scales = scale.at[layer] + row_groups;
+    const float* zeros = zero.at[layer] + row_groups;
+    float update[kOwn];
+    bool same[kOwn];
+    // A warp's read of scales is one of 32 lines, so none is read twice in a row.
+    PTQWATCH_UNROLL
+    for (int c = 0; c < kOwn; ++c) {
+      Staged& column = local.staged[c];
+      const int k = s + own + c;
+      const bool inside = k < count;
+      same[c] = c > 0 && group[c] == group[c > 0 ? c - 1 : 0];
+      column.scale = same[c] ? 0.0f : scales[group[c]];
+      column.zero = same[c] ? 0.0f : zeros[group[c]];
+      column.original = inside ? delta.at(layer)[at + c * rows] : 0.0f;
+      update[c] = first > 0 && inside ? updates.at(layer)[update_at + c * rows] : 0.0f;
+    }
+    PTQWATCH_UNROLL
+    for (int c = 0; c < kOwn; ++c) {
+      Staged& column = local.staged[c];
+      if (same[c]) {
+        column.scale = local.staged[c > 0 ? c - 1 : 0].scale;
+        column.zero = local.staged[c > 0 ? c - 1 : 0].zero;
       }
-      for (int j = 0; j < s; ++j) {
-        const float d = shared.delta[j][thread];
-        PTQWATCH_UNROLL
-        for (int c = 0; c < kTogether; ++c) {
-          current[c] = fmaf(d, shared.ratios[j][s + c], current[c]);
-        }
-      }
+      column.current = first > 0 ? column.original + update[c] : column.original;
+    }
+  }
+
+  // Adds the products of columns `j` and following, which are rounded, to the thread's from `k` on.
+  PTQWATCH_HOST_DEVICE void Add(int j, int k, int lane, const Shared& shared, Local& local) const {
+    PTQWATCH_UNROLL
+    for (int i = 0; i < kTogether; ++i) {
+      const float d = shared.delta[j + i][lane];
+      const Four ratio = *reinterpret_cast<const Four*>(&shared.ratios[j + i][k]);
       PTQWATCH_UNROLL
-      for (int c = 0; c < kTogether; ++c) {
-        if (s + c >= count) break;
-        const float w = current[c];
-        uint8_t code;
-        const float q = points.Round(w, step[c], z[c], &code);
-        const float d = original[c] - q;
-        PTQWATCH_UNROLL
-        for (int later = c + 1; later < kTogether; ++later) {
-          current[later] = fmaf(d, shared.ratios[s + c][s + later], current[later]);
-        }
-        const double miss = static_cast<double>(w - q);
-        loss += miss * miss * shared.weight[s + c];
-        norm += static_cast<double>(d) * static_cast<double>(d);
-        shared.delta[s + c][thread] = d;
-        delta.at(layer)[(first + s + c) * rows + row] = d;
-        codes.at(layer)[(first + s + c) * rows + row] = code;
+      for (int c = 0; c < kOwn; ++c) {
+        local.staged[c].current = fmaf(d, ratio.value[c], local.staged[c].current);
       }
     }
-    row_loss.at(layer)[row] = (first > 0 ? row_loss.at(layer)[row] : 0) + loss;
-    row_norm.at(layer)[row] = (first > 0 ? row_norm.at(layer)[row] : 0) + norm;
+  }
+
+  PTQWATCH_HOST_DEVICE void Publish(int s, int own, int lane, Shared& shared, Local& local) const {
+    if (s > 0) Add(s - kTogether, s + own, lane, shared, local);
+    PTQWATCH_UNROLL
+    for (int c = 0; c < kOwn; ++c) shared.staged[own + c][lane] = local.staged[c];
+  }
+
+  template <class Points>
+  PTQWATCH_HOST_DEVICE void Round(const Points& points, int s, int lane, Shared& shared) const {
+    const int turn = s / kTogether % 2;
+    Staged column[kTogether];
+    PTQWATCH_UNROLL
+    for (int c = 0; c < kTogether; ++c) column[c] = shared.staged[c][lane];
+    // Columns beyond the last are zeros: they round to zero, and nothing is read of them.
+    PTQWATCH_UNROLL
+    for (int c = 0; c < kTogether; ++c) {
+      // Reads the ratios before the division, so that they are there when it is done.
+      float ratio[kTogether];
+      PTQWATCH_UNROLL
+      for (int later = c / 4 * 4; later < kTogether; later += 4) {
+        const Four four = *reinterpret_cast<const Four*>(&shared.ratios[s + c][s + later]);
+        PTQWATCH_UNROLL
+        for (int i = 0; i < 4; ++i) ratio[later + i] = four.value[i];
+      }
+      const float w = column[c].current;
+      uint8_t code;
+      const float q = points.Round(w, column[c].scale, column[c].zero, &code);
+      const float d = column[c].original - q;
+      PTQWATCH_UNROLL
+      for (int later = c + 1; later < kTogether; ++later) {
+        column[later].current = fmaf(d, ratio[later], column[later].current);
+      }
+      shared.delta[s + c][lane] = d;
+      shared.miss[turn][c][lane] = w - q;
+      shared.codes[turn][c][lane] = code;
+    }
+  }
+
+  // Writes the columns from `s` on. The first two threads of a row also add up its loss and norm.
+  PTQWATCH_HOST_DEVICE void Finish(int s, int helper, int lane, int count, const Shared& shared,
+                                   Local& local) const {
+    const int turn = s / kTogether % 2;
+    const int own = helper * kOwn;
+    const int64_t at = local.row + (first + s + own) * rows;
+    PTQWATCH_UNROLL
+    for (int c = 0; c < kOwn; ++c) {
+      if (s + own + c >= count) continue;
+      delta.at(local.layer)[at + c * rows] = shared.delta[s + own + c][lane];
+      codes.at(local.layer)[at + c * rows] = shared.codes[turn][own + c][lane];
+    }
+    if (helper == 0) {
+      PTQWATCH_UNROLL
+      for (int c = 0; c < kTogether; ++c) {
+        const float miss = s + c < count ? shared.miss[turn][c][lane] : 0.0f;
+        const double wide = static_cast<double>(miss);
+        local.sum += wide * wide * shared.weight[s + c];
+      }
+    } else if (helper == 1) {
+      PTQWATCH_UNROLL
+      for (int c = 0; c < kTogether; ++c) {
+        const float d = s + c < count ? shared.delta[s + c][lane] : 0.0f;
+        const double wide = static_cast<double>(d);
+        local.sum += wide * wide;
+      }
+    }
+  }
+
+  PTQWATCH_HOST_DEVICE void Total(int helper, const Local& local) const {
+    if (helper > 1) return;
+    const Strided<double>& sums = helper == 0 ? row_loss : row_norm;
+    double* const sum = sums.at(local.layer) + local.row;
+    *sum = (first > 0 ? *sum : 0) + local.sum;
   }
 };
 

@@ -7,8 +7,10 @@
 
 #ifdef __CUDA_ARCH__
 #define PTQWATCH_UNROLL _Pragma("unroll")
+#define PTQWATCH_NO_UNROLL _Pragma("unroll 1")
 #else
 #define PTQWATCH_UNROLL
+#define PTQWATCH_NO_UNROLL
 #endif
 
 /// A kernel is a struct of arguments that can be copied to a device:

@@ -103,14 +103,14 @@ TEST(TwinDevice, ANanMayHaveOtherBits) {
   for (const bool also_a_number : {false, true}) {
     Twins twins([&](const Kernel& kernel) {
       const auto* one = std::get_if<internal::RoundGroups>(&kernel);
-      if (one == nullptr || one->decoded.at(0) == nullptr) return;
-      for (float* number = one->decoded.at(0);
-           number != one->decoded.at(0) + weight.rows * weight.cols; ++number) {
+      if (one == nullptr || one->decoded.at[0] == nullptr) return;
+      for (float* number = one->decoded.at[0];
+           number != one->decoded.at[0] + weight.rows * weight.cols; ++number) {
         if (!std::isnan(*number)) continue;
         *number = std::bit_cast<float>(std::bit_cast<uint32_t>(*number) ^ 0x80000001u);
         ++nans;
       }
-      if (also_a_number) one->decoded.at(0)[0] = std::numeric_limits<float>::quiet_NaN();
+      if (also_a_number) one->decoded.at[0][0] = std::numeric_limits<float>::quiet_NaN();
     });
     EXPECT_EQ(twins.Quantize(spec, weight).ok(), !also_a_number) << twins.twin.first_difference();
   }
