@@ -13,6 +13,16 @@
 
 namespace ptqwatch::internal {
 
+template <class K, int... kStep>
+__device__ void RunTurns(const K& kernel, Place at, typename K::Shared& shared,
+                         std::integer_sequence<int, kStep...>) {
+  typename K::Local local;
+#pragma unroll 1
+  for (int turn = 0; turn < K::kTurns; ++turn) {
+    (..., (kernel.template RunTurn<kStep>(turn, at, shared, local), __syncthreads()));
+  }
+}
+
 template <class K, int... kPhase>
 __device__ void RunPhases(const K& kernel, Place at, typename K::Shared& shared,
                           std::integer_sequence<int, kPhase...>) {
@@ -28,12 +38,24 @@ __device__ void RunPhases(const K& kernel, Place at, typename K::Shared& shared,
   }
 }
 
+// Blocks that fit a multiprocessor side by side, which limits a thread's registers; 0: no limit.
 template <class K>
-__global__ void __launch_bounds__(K::kThreads) Entry(const __grid_constant__ K kernel) {
+constexpr int BlocksTogether() {
+  if constexpr (requires { K::kTurns; }) return 2;
+  return 0;
+}
+
+template <class K>
+__global__ void __launch_bounds__(K::kThreads, BlocksTogether<K>())
+    Entry(const __grid_constant__ K kernel) {
   extern __shared__ __align__(16) unsigned char memory[];
-  RunPhases(kernel, Place{static_cast<int64_t>(blockIdx.x), static_cast<int>(threadIdx.x)},
-            *reinterpret_cast<typename K::Shared*>(memory),
-            std::make_integer_sequence<int, K::kPhases>());
+  const Place at{static_cast<int64_t>(blockIdx.x), static_cast<int>(threadIdx.x)};
+  typename K::Shared& shared = *reinterpret_cast<typename K::Shared*>(memory);
+  if constexpr (requires { K::kTurns; }) {
+    RunTurns(kernel, at, shared, std::make_integer_sequence<int, K::kSteps>());
+  } else {
+    RunPhases(kernel, at, shared, std::make_integer_sequence<int, K::kPhases>());
+  }
 }
 
 // The smallest limit of a block among the GPUs that the kernels are built for: 8.6, 8.9 and 12.0.

@@ -24,9 +24,10 @@
 /// Run is called with every phase in turn, for every thread of every block. Between two phases the
 /// threads of a block wait for each other. Blocks are independent. Neither Shared nor Local is
 /// initialised. A kernel of many equal phases also has RunPhase(phase, at, shared, local), which
-/// Run calls: the device then has one copy of the code. The body is compiled for the device and for
-/// the host. Arithmetic that decides a code is IEEE float32 without contraction; only explicit fmaf
-/// calls are fused.
+/// Run calls: the device then has one copy of the code. If the phases repeat every kSteps of them,
+/// RunTurn<kStep>(turn, at, shared, local), for kTurns turns, saves registers. The body is compiled
+/// for the device and for the host. Arithmetic that decides a code is IEEE float32 without
+/// contraction; only explicit fmaf calls are fused.
 namespace ptqwatch::internal {
 
 /// The position of a thread.
