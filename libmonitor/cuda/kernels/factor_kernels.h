@@ -62,11 +62,16 @@ struct DescribeInputs {
   }
 };
 
-/// The order of the columns: by descending diag(H), then index, or unchanged. cols^2 comparisons.
+/// The order of the columns: by descending diag(H), then index, or unchanged. cols^2 comparisons,
+/// shared by eight threads per column.
 struct RankColumns {
-  static constexpr int kThreads = 128;
-  static constexpr int kPhases = 1;
-  using Shared = Nothing;
+  static constexpr int kColumns = 32;  ///< of a block of threads
+  static constexpr int kParts = 8;
+  static constexpr int kThreads = kColumns * kParts;
+  static constexpr int kPhases = 2;
+  struct Shared {
+    int32_t before[kParts][kColumns];
+  };
   using Local = Nothing;
 
   int layers = 0;
@@ -76,29 +81,51 @@ struct RankColumns {
   PerLayer<int32_t> order = {};    ///< [cols]: the column handled at position k
   Strided<int32_t> position = {};  ///< [cols]: the inverse
 
-  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kThreads); }
+  PTQWATCH_HOST_DEVICE int64_t Strips() const { return CeilDiv(cols, kColumns); }
   int64_t Blocks() const { return layers * Strips(); }
 
   template <int kPhase>
-  PTQWATCH_HOST_DEVICE void Run(Place at, Shared&, Local&) const {
+  PTQWATCH_HOST_DEVICE void Run(Place at, Shared& shared, Local&) const {
     const int64_t layer = at.block / Strips();
-    const int64_t c = at.block % Strips() * kThreads + at.thread;
+    const int lane = at.thread % kColumns;
+    const int part = at.thread / kColumns;
+    const int64_t c = at.block % Strips() * kColumns + lane;
     if (c >= cols) return;
-    const double* values = diagonal.at(layer);
-    const double own = Key(values[c]);
-    int64_t rank = c;
-    if (by_diagonal) {
-      rank = 0;
-      for (int64_t i = 0; i < cols; ++i) {
-        const double other = Key(values[i]);
-        rank += other > own || (other == own && i < c) ? 1 : 0;
+    if constexpr (kPhase == 0) {
+      if (by_diagonal) shared.before[part][lane] = CountBefore(diagonal.at(layer), c, part);
+    } else if (part == 0) {
+      int64_t rank = c;
+      if (by_diagonal) {
+        rank = 0;
+        for (int i = 0; i < kParts; ++i) rank += shared.before[i][lane];
       }
+      order.at[layer][rank] = static_cast<int32_t>(c);
+      position.at(layer)[c] = static_cast<int32_t>(rank);
     }
-    order.at[layer][rank] = static_cast<int32_t>(c);
-    position.at(layer)[c] = static_cast<int32_t>(rank);
   }
 
  private:
+  // The columns of a part that come before column c.
+  PTQWATCH_HOST_DEVICE int32_t CountBefore(const double* values, int64_t c, int part) const {
+    constexpr int kTogether = 8;
+    const double own = Key(values[c]);
+    const int64_t size = CeilDiv(cols, kParts);
+    const int64_t end = AtMost(cols, (part + 1) * size);
+    int32_t count = 0;
+    for (int64_t begin = part * size; begin < end; begin += kTogether) {
+      // Reads all numbers first, so that the reads overlap.
+      double other[kTogether];
+      PTQWATCH_UNROLL
+      for (int i = 0; i < kTogether; ++i) other[i] = Key(values[AtMost(begin + i, end - 1)]);
+      PTQWATCH_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const bool before = other[i] > own || (other[i] == own && begin + i < c);
+        count += before && begin + i < end ? 1 : 0;
+      }
+    }
+    return count;
+  }
+
   // Ranks must be a permutation for any input, so NaN gets a key too.
   PTQWATCH_HOST_DEVICE static double Key(double value) { return value == value ? value : -1; }
 };
