@@ -17,8 +17,9 @@ constexpr int64_t kChunkRows = 8192;
 // as long as the products of some 2000 rows.
 constexpr int64_t kChunkRowsInPlace = 4 * kChunkRows;
 // Rows read twice in a row: few enough that the second read mostly hits the cache, many enough for
-// launches that fill a device.
+// launches that fill a device. In place there is nothing to write, and fewer launches save more.
 constexpr int64_t kStageRows = 4096;
+int64_t StagedTogether(bool in_place) { return in_place ? kChunkRowsInPlace : kStageRows; }
 
 // Why float32 is split in two. The table shows the share of codes that differ from the engine's,
 // and the largest relative error of a loss, on a host that emulates the sums of matrix units, for 3
@@ -138,7 +139,7 @@ absl::StatusOr<DeviceGram::Staging> DeviceGram::TakeStaging(int64_t inputs, int6
   Staging staging;
   staging.in_place = in_place;
   staging.rows = std::min(rows, in_place ? kChunkRowsInPlace : kChunkRows);
-  const int64_t slabs = SlabsOf(std::min(staging.rows, kStageRows));
+  const int64_t slabs = SlabsOf(std::min(staging.rows, StagedTogether(in_place)));
   PTQWATCH_ASSIGN_OR_RETURN(staging.finite, arena.TakeArray<uint8_t>(staging.rows, kWhat));
   PTQWATCH_ASSIGN_OR_RETURN(staging.sums, arena.TakeArray<double>(slabs * inputs, kWhat));
   PTQWATCH_ASSIGN_OR_RETURN(staging.maxima, arena.TakeArray<float>(slabs * inputs, kWhat));
@@ -181,8 +182,9 @@ absl::Status DeviceGram::Add(const DeviceRows& rows, const ExecutionContext& con
 }
 
 absl::Status DeviceGram::AddChunk(const DeviceRows& rows, const Staging& staging, Queue& queue) {
-  for (int64_t first = 0; first < rows.rows; first += kStageRows) {
-    PTQWATCH_RETURN_IF_ERROR(Stage(Some(rows, first, kStageRows), first, staging, queue));
+  const int64_t together = StagedTogether(staging.in_place);
+  for (int64_t first = 0; first < rows.rows; first += together) {
+    PTQWATCH_RETURN_IF_ERROR(Stage(Some(rows, first, together), first, staging, queue));
   }
   const int64_t inputs = moments_.inputs;
   const int64_t padded = PaddedToEight(inputs);

@@ -22,7 +22,9 @@ struct DeviceRows {
   PTQWATCH_HOST_DEVICE float Number(int64_t row, int64_t col) const {
     const int64_t at = row * stride + col;
     if (type == RowType::kFloat32) return static_cast<const float*>(data)[at];
-    const uint16_t bits = static_cast<const uint16_t*>(data)[at];
+    return FromBits16(static_cast<const uint16_t*>(data)[at]);
+  }
+  PTQWATCH_HOST_DEVICE float FromBits16(uint16_t bits) const {
     return type == RowType::kBFloat16 ? FromBFloat16(bits) : FromFloat16(bits);
   }
 };
@@ -93,7 +95,8 @@ struct StageRows {
   }
 };
 
-/// Finds the rows that are not finite. 32 threads per row. Cost: one read of the rows.
+/// Finds the rows that are not finite. For rows that matrix units can read where they are: of 16
+/// bits, and eight numbers at a time. 32 threads per row. Cost: one read of the rows.
 struct FlagRows {
   static constexpr int kThreads = 256;
   static constexpr int kPhases = 2;
@@ -113,9 +116,13 @@ struct FlagRows {
     const int64_t row = at.block * (kThreads / kLanes) + at.thread / kLanes;
     if (row >= rows.rows) return;
     if constexpr (kPhase == 0) {
+      const uint32_t exponent = rows.type == RowType::kBFloat16 ? 0x7f80u : 0x7c00u;
+      const uint16_t* from = static_cast<const uint16_t*>(rows.data) + row * rows.stride;
       int good = 1;
-      for (int64_t c = at.thread % kLanes; c < rows.cols; c += kLanes) {
-        good &= IsFiniteBits(rows.Number(row, c)) ? 1 : 0;
+      for (int64_t c = at.thread % kLanes * 8; c < rows.cols; c += kLanes * 8) {
+        const Eight eight = *reinterpret_cast<const Eight*>(from + c);
+        PTQWATCH_UNROLL
+        for (int i = 0; i < 8; ++i) good &= (eight.bits[i] & exponent) != exponent ? 1 : 0;
       }
       shared.finite[at.thread] = good;
     } else if (at.thread % kLanes == 0) {
@@ -124,6 +131,11 @@ struct FlagRows {
       finite[row] = static_cast<uint8_t>(good);
     }
   }
+
+ private:
+  struct alignas(16) Eight {
+    uint16_t bits[8];
+  };
 };
 
 /// Sums and maxima of |x| over the finite rows of a chunk, by column and by slab of rows.
@@ -131,6 +143,7 @@ struct SumColumns {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 1;
   static constexpr int64_t kSlabRows = 128;
+  static constexpr int kTogether = 8;
   using Shared = Nothing;
   using Local = Nothing;
 
@@ -151,12 +164,30 @@ struct SumColumns {
     const int64_t end = AtMost(rows.rows, (slab + 1) * kSlabRows);
     double sum = 0;
     float largest = 0;
-    for (int64_t r = slab * kSlabRows; r < end; ++r) {
-      // Reads the number in any case, so that the two loads do not wait for each other.
-      const float number = fabsf(rows.Number(r, c));
-      const float magnitude = finite[r] != 0 ? number : 0.0f;
-      sum += static_cast<double>(magnitude);
-      largest = magnitude > largest ? magnitude : largest;
+    for (int64_t r = slab * kSlabRows; r < end; r += kTogether) {
+      // Reads all numbers first, in any case, so that no read waits for another.
+      float number[kTogether];
+      uint8_t good[kTogether];
+      if (rows.type == RowType::kFloat32) {
+        const float* from = static_cast<const float*>(rows.data) + c;
+        PTQWATCH_UNROLL
+        for (int i = 0; i < kTogether; ++i) number[i] = from[AtMost(r + i, end - 1) * rows.stride];
+      } else {
+        const uint16_t* from = static_cast<const uint16_t*>(rows.data) + c;
+        uint16_t bits[kTogether];
+        PTQWATCH_UNROLL
+        for (int i = 0; i < kTogether; ++i) bits[i] = from[AtMost(r + i, end - 1) * rows.stride];
+        PTQWATCH_UNROLL
+        for (int i = 0; i < kTogether; ++i) number[i] = rows.FromBits16(bits[i]);
+      }
+      PTQWATCH_UNROLL
+      for (int i = 0; i < kTogether; ++i) good[i] = finite[AtMost(r + i, end - 1)];
+      PTQWATCH_UNROLL
+      for (int i = 0; i < kTogether; ++i) {
+        const float magnitude = r + i < end && good[i] != 0 ? fabsf(number[i]) : 0.0f;
+        sum += static_cast<double>(magnitude);
+        largest = magnitude > largest ? magnitude : largest;
+      }
     }
     sums[slab * rows.cols + c] = sum;
     maxima[slab * rows.cols + c] = largest;
@@ -165,7 +196,8 @@ struct SumColumns {
 
 /// Adds the slabs of some rows of a chunk to the totals, and counts the rows.
 struct AddColumns {
-  static constexpr int kThreads = 128;
+  static constexpr int kThreads = 64;  ///< few, to occupy more multiprocessors
+  static constexpr int kTogether = 16;
   static constexpr int kPhases = 2;
   struct Shared {
     int64_t finite[kThreads];
@@ -193,16 +225,35 @@ struct AddColumns {
       if (c < cols) {
         double sum = abs_sum[c];
         float largest = abs_max[c];
-        for (int64_t s = 0; s < slabs; ++s) {
-          sum += sums[s * cols + c];
-          largest = maxima[s * cols + c] > largest ? maxima[s * cols + c] : largest;
+        for (int64_t begin = 0; begin < slabs; begin += kTogether) {
+          // Reads all numbers first, so that no read waits for another.
+          double one[kTogether];
+          float most[kTogether];
+          PTQWATCH_UNROLL
+          for (int i = 0; i < kTogether; ++i) {
+            const int64_t slab = AtMost(begin + i, slabs - 1);
+            one[i] = sums[slab * cols + c];
+            most[i] = maxima[slab * cols + c];
+          }
+          PTQWATCH_UNROLL
+          for (int i = 0; i < kTogether; ++i) {
+            if (begin + i < slabs) sum += one[i];
+            largest = most[i] > largest ? most[i] : largest;
+          }
         }
         abs_sum[c] = sum;
         abs_max[c] = largest;
       }
       if (at.block == 0) {
         int64_t count = 0;
-        for (int64_t r = at.thread; r < rows; r += kThreads) count += finite[r];
+        for (int64_t begin = at.thread; begin < rows; begin += kTogether * kThreads) {
+          PTQWATCH_UNROLL
+          for (int i = 0; i < kTogether; ++i) {
+            const int64_t r = begin + i * kThreads;
+            const int flag = finite[AtMost(r, rows - 1)];
+            count += r < rows ? flag : 0;
+          }
+        }
         shared.finite[at.thread] = count;
       }
     } else if (at.block == 0 && at.thread == 0) {
