@@ -66,6 +66,19 @@ class RunTest(unittest.TestCase):
                 return [cell.strip() for cell in line.strip("|").split("|")][1:]
         self.fail(f"no row {name} in {self.report.read_text()}")
 
+    def test_what_did_not_run_on_the_gpu_is_a_failure(self):
+        self.program("cuda_test", "echo '[  PASSED  ] 0 tests.'; echo '[  SKIPPED ] 2 tests, listed below:'")
+        self.program("monitor_cuda_test", PASSING + "\necho 'ptqwatch: warning: weights are quantized on the CPU: no memory' >&2")
+        self.assertEqual(self.run_it().returncode, 1)
+        self.assertEqual([self.row(name)[0] for name in ("twin test", "cuda_test", "monitor_cuda_test")], ["ok", "FAILED", "FAILED"])
+
+    def test_only_some_steps(self):
+        self.assertEqual(self.run_it("--only", "twin test,stalls").returncode, 0)
+        self.assertEqual(self.report.read_text().count("| ok |"), 2)
+        wrong = self.run_it("--only", "twins")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("there is no step 'twins': facts, twin test", wrong.stderr)
+
     def test_all_well(self):
         done = self.run_it()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

@@ -91,6 +91,7 @@ NEEDS_MORE = {
     "tests/bare_debian": "half an hour, root, and room for a system",
     "tests/aarch64": "a cross compiler and qemu",
     "tests/cuda/pack": "a build of its own",
+    "tests/cuda/python_modes.py": "a GPU",
     "tests/cuda/run": "a GPU",
     "tests/fuzz/run": "an hour",
     "tests/benchmarks/python_step.py": "the Python package in PYTHONPATH",
