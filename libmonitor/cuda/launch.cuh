@@ -38,7 +38,7 @@ __device__ void RunPhases(const K& kernel, Place at, typename K::Shared& shared,
   }
 }
 
-// Blocks that fit a multiprocessor side by side, which limits a thread's registers; 0: no limit.
+// Blocks for whose registers a multiprocessor has room, which limits a thread's; 0: no limit.
 template <class K>
 constexpr int BlocksTogether() {
   if constexpr (requires { K::kTurns; }) return 2;

@@ -8,6 +8,7 @@
 #include "base/guard.h"
 #include "base/status_macros.h"
 #include "curvature/differentiate.h"
+#include "snapshot/math_attention.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -32,6 +33,7 @@ class GaussNewtonOperator final : public HessianOperator {
     gv.elements.zero_();
     for (size_t i = 0; i < surface_->batches(); ++i) {
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+      const MathAttention twice;
       PTQWATCH_ASSIGN_OR_RETURN(const LossSurface::LossAndLogits both, surface_->LossWithLogits(i));
       PTQWATCH_RETURN_IF_ERROR(FiniteLoss(both.loss).status());
       PTQWATCH_RETURN_IF_ERROR(Guard("the Gauss-Newton product",

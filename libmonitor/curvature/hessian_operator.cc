@@ -11,6 +11,7 @@
 #include "c10/core/AutogradState.h"
 #include "curvature/differentiate.h"
 #include "curvature/gauss_newton_operator.h"
+#include "snapshot/math_attention.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -93,6 +94,7 @@ class GraphOperator final : public HessianOperator {
 
   // The gradients by leaf, with the graph to the leaves. Adds the batch's loss to `loss`.
   absl::StatusOr<variable_list> GradientWithGraph(size_t batch, double& loss) {
+    const MathAttention twice;
     PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor value, surface_->Loss(batch, /*with_graph=*/true));
     PTQWATCH_ASSIGN_OR_RETURN(const double finite, FiniteLoss(value));
     loss += finite;

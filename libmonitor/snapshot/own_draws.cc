@@ -9,13 +9,12 @@
 #include "ATen/Context.h"
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "base/strings.h"
+#include "snapshot/math_attention.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// LibTorch reserves this mode for its tests and does not use it. Registering kernels for it does
-// not affect threads that do not include the key.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+constexpr c10::DispatchKey kKey = kOwnDrawsKey;
 constexpr uint64_t kSeed = 0x70747177;
 
 thread_local OwnDraws* innermost = nullptr;
@@ -97,6 +96,7 @@ struct RandomOperators {
   static void Call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
     if (innermost != nullptr) Replace(*innermost, op, *stack);
+    if (MathAttention::Replace(op, keys, *stack)) return;
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
   }
 
@@ -110,7 +110,7 @@ struct RandomOperators {
           dispatcher.registerFallback(kKey, c10::KernelFunction::makeFallthrough(), "ptqwatch"));
       for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
         const auto op = dispatcher.findSchema(name);
-        if (!op || !IsRandom(*op)) continue;
+        if (!op || !(IsRandom(*op) || name.name == MathAttention::kOperator)) continue;
         handles->push_back(dispatcher.registerImpl(
             name, kKey, c10::KernelFunction::makeFromBoxedFunction<&RandomOperators::Call>(),
             std::nullopt, nullptr, "ptqwatch"));

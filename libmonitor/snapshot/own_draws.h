@@ -11,6 +11,10 @@
 
 namespace ptqwatch::internal {
 
+// LibTorch reserves this mode for its tests and does not use it. Registering kernels for it does
+// not affect threads that do not include the key.
+inline constexpr c10::DispatchKey kOwnDrawsKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
 /// During its lifetime, ATen's random operators on this thread draw from separate generators if
 /// they are called without a generator or with a default one. The default generators, which the
 /// training run uses, stay unchanged, whatever other threads do with them.

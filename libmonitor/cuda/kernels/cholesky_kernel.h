@@ -12,9 +12,9 @@ namespace ptqwatch::internal {
 /// block of threads does that, eight rows in three phases. The others copy the block's rows of all
 /// later columns to `panel`, from which a product writes U^-T times them back.
 ///
-/// Each of 256 threads owns a column of [A, I], which becomes a column of [U, U^-T]. While one more
-/// warp factorises the eight rows' diagonal square, they subtract from the next eight rows the
-/// products with all rows that are known. Then they solve their own eight rows, and subtract the
+/// Each of 256 threads owns a column of [A, I], which becomes a column of [U, U^-T]. While the first
+/// warp factorises the eight rows' diagonal square, the others subtract from the next eight rows the
+/// products with all rows that are known. Then all solve their own eight rows, and subtract the
 /// products with these. Latency bounds the cost: 128 divisions in a chain.
 struct FactorBlock {
   static constexpr int kSize = 128;
@@ -188,9 +188,9 @@ struct FactorBlock {
     double reciprocal = 1;
     PTQWATCH_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      // False for NaN, too.
-      if (bad == 0 && !(a[r][r] > 0 && a[r][r] < HUGE_VAL)) bad = r + 1;
       const double over = 1 / a[r][r];
+      // False for NaN, too.
+      if (bad == 0 && !(a[r][r] > 0 && a[r][r] < HUGE_VAL && over < HUGE_VAL)) bad = r + 1;
       pivot = lane == r ? a[r][r] : pivot;
       reciprocal = lane == r ? over : reciprocal;
       PTQWATCH_UNROLL
