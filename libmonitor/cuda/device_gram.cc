@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kFloat64Inputs = 256;
 // Rows that are staged and multiplied together.
 constexpr int64_t kChunkRows = 8192;
-// The same for rows in place, which take little memory: adding the products to the float64 sums takes
-// as long as the products of some 2000 rows.
+// The same for rows in place, which take little memory: adding the products to the float64 sums
+// takes as long as the products of some 2000 rows.
 constexpr int64_t kChunkRowsInPlace = 4 * kChunkRows;
 // Rows read twice in a row: few enough that the second read mostly hits the cache, many enough for
 // launches that fill a device. In place there is nothing to write, and fewer launches save more.

@@ -8,6 +8,7 @@
 #include "ATen/core/grad_mode.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "c10/core/AutogradState.h"
 #include "curvature/differentiate.h"
 #include "curvature/gauss_newton_operator.h"
@@ -147,6 +148,8 @@ class FiniteDifferenceOperator final : public HessianOperator {
     generation_ = surface_->generation();
     return absl::OkStatus();
   }
+
+  bool exact() const override { return false; }
 
   absl::StatusOr<double> StepCheck(const Vector& v, const Vector& hv,
                                    const ExecutionContext& context) override {
@@ -300,6 +303,33 @@ absl::Status HessianOperator::ApplyRoughly(const Vector& v, Vector& hv,
 absl::StatusOr<double> HessianOperator::StepCheck(const Vector&, const Vector&,
                                                   const ExecutionContext&) {
   return 0.0;
+}
+
+absl::StatusOr<double> CheckDifference(HessianOperator& hessian, const ExecutionContext& context) {
+  if (hessian.exact()) return 0.0;
+  const VectorSpace& space = hessian.space();
+  Vector u = space.Zero();
+  Vector hu = space.Zero();
+  space.FillRademacher(context.seeds.Seed("step", 0), u);
+  PTQWATCH_RETURN_IF_ERROR(hessian.Apply(u, hu, context));
+  PTQWATCH_ASSIGN_OR_RETURN(const double check, hessian.StepCheck(u, hu, context));
+  if (check > kMaxStepCheck) {
+    return absl::FailedPreconditionError(
+        StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
+                  "finite difference is halved: the loss is too rough for it",
+                  check));
+  }
+  Vector v = space.Zero();
+  Vector hv = space.Zero();
+  space.FillRademacher(context.seeds.Seed("step", 1), v);
+  PTQWATCH_RETURN_IF_ERROR(hessian.Apply(v, hv, context));
+  const double scale = std::max(space.Norm(hu), space.Norm(hv));
+  const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
+  if (gap <= kMaxStepCheck * scale) return check;
+  return absl::FailedPreconditionError(
+      StrFormat("products with the Hessian by finite differences are not symmetric (|u'Hv - v'Hu| "
+                "= %.2g where ||Hv|| = %.2g): the loss is too rough for them",
+                gap, scale));
 }
 
 }  // namespace ptqwatch::internal

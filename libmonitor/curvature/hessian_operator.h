@@ -42,6 +42,8 @@ class HessianOperator : public SymmetricOperator {
   absl::Status ApplyByShare(const Vector& v, Vector& hv, std::vector<double>& along,
                             const ExecutionContext& context) override;
 
+  /// False if products are finite differences.
+  virtual bool exact() const { return true; }
   /// How much a product depends on the step of a finite difference: ||Hv(step) - Hv(step / 2)|| /
   /// ||Hv(step / 2)||. Costs one product. 0 for exact operators.
   virtual absl::StatusOr<double> StepCheck(const Vector& v, const Vector& hv,
@@ -69,6 +71,11 @@ class HessianOperator : public SymmetricOperator {
   int64_t products_ = 0;
   std::vector<double>* along_ = nullptr;  // AddBatch appends v'(H_0 + ... + H_b)v
 };
+
+/// Are products along random vectors derivatives? Returns the StepCheck of one: 0 for an exact
+/// operator, which costs nothing. FailedPrecondition if it exceeds kMaxStepCheck, or if products of
+/// finite differences are not symmetric to the same accuracy. Costs three of them.
+absl::StatusOr<double> CheckDifference(HessianOperator& hessian, const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

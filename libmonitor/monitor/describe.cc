@@ -114,9 +114,11 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
   Held copies;
   Held host;
   measuring.Add("replica", bytes.replica);
-  (copies_apart ? copies : measuring).Add("staged snapshot", bytes.staging);
+  // Of a worker on a GPU, the snapshots are the host's.
+  Held& apart = budgets.copies == budgets.host ? host : copies;
+  (copies_apart ? apart : measuring).Add("staged snapshot", bytes.staging);
   if (copies_apart) {
-    copies.Add("optimizer", optimizer.bytes());
+    apart.Add("optimizer", optimizer.bytes());
     measuring.Add("optimizer", optimizer.bytes());
   } else {
     measuring.Add("optimizer, twice", 2 * optimizer.bytes());

@@ -29,6 +29,7 @@ class ToHostStream final : public CpuStream {
     const c10::Device device = sources[0].device();
     const c10::impl::VirtualGuardImpl runtime(device.type());
     const c10::Stream stream = updates_.value_or(runtime.getStream(device));
+    CheckNotCapturing(stream);
     const c10::StreamGuard guard(stream);
     for (size_t i = 0; i < sources.size(); ++i) {
       at::Tensor to = destinations[i];
@@ -46,7 +47,7 @@ class ToHostStream final : public CpuStream {
 absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
     std::unique_ptr<Subject> subject, const MonitorOptions& options, Manifest manifest) {
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<ProcessTrainer>> {
-    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeTensorTable(subject->LiveTensors()));
+    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeLiveTable(subject->LiveTensors()));
     const TrainerOptions followed(options);
     manifest.schedule = TextOf(options.schedule);
     manifest.device = live.entries[0].tensor.device().str();

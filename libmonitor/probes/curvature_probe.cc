@@ -99,21 +99,6 @@ void Fill(const HessianTrace& trace, const VectorSpace& space,
   }
 }
 
-// How much a product by finite differences depends on its step; 0 for exact products.
-absl::StatusOr<double> CheckStep(HessianOperator& hessian, const ExecutionContext& context) {
-  const VectorSpace& space = hessian.space();
-  Vector z = space.Zero();
-  Vector hz = space.Zero();
-  space.FillRademacher(context.seeds.Seed("step", 0), z);
-  PTQWATCH_RETURN_IF_ERROR(hessian.Apply(z, hz, context));
-  absl::StatusOr<double> check = hessian.StepCheck(z, hz, context);
-  if (!check.ok() || *check <= kMaxStepCheck) return check;
-  return absl::FailedPreconditionError(
-      StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
-                "finite difference is halved: the loss is too rough for it",
-                *check));
-}
-
 // Frees memory that only the loss along the quantizers' errors needs. False if there was none.
 bool DropQuantizedWeights(const ProbeInput& input) {
   auto* quantization = input.Earlier<QuantizationResult>();
@@ -188,7 +173,7 @@ class CurvatureProbe::Attempt {
     report.batch_tokens = setup_.totals.tokens;
     report.gradient_norm = space.Norm(hessian.gradient());
     if (setup_.mode == HessianMode::kFiniteDifference) {
-      PTQWATCH_ASSIGN_OR_RETURN(report.step_check_ratio, CheckStep(hessian, context_));
+      PTQWATCH_ASSIGN_OR_RETURN(report.step_check_ratio, CheckDifference(hessian, context_));
     }
 
     PTQWATCH_ASSIGN_OR_RETURN(

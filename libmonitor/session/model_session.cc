@@ -45,19 +45,6 @@ bool AreSame(const std::vector<Batch>& first, const std::vector<Batch>& second) 
                     });
 }
 
-absl::StatusOr<TensorTable> TableOf(const std::vector<NamedTensor>& tensors) {
-  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(tensors));
-  const TensorEntry& first = live.entries[0];
-  for (const TensorEntry& entry : live.entries) {
-    if (entry.tensor.device() != first.tensor.device()) {
-      return absl::FailedPreconditionError(
-          StrCat("tensors '", first.name, "' and '", entry.name,
-                 "' are on different devices; a model on several devices is not supported"));
-    }
-  }
-  return live;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
@@ -83,7 +70,8 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
         "another one from the same model");
   }
   PTQWATCH_RETURN_IF_ERROR(CheckSubjectHas(subject_, options));
-  PTQWATCH_ASSIGN_OR_RETURN(live_, TableOf(options.live ? *options.live : subject_.LiveTensors()));
+  PTQWATCH_ASSIGN_OR_RETURN(live_,
+                            MakeLiveTable(options.live ? *options.live : subject_.LiveTensors()));
   PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
   MakeBudgets(options);
   if (options.require_finite) {
@@ -192,14 +180,9 @@ absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
   PTQWATCH_ASSIGN_OR_RETURN(
       device_, ChooseMonitorDevice(options.device, model_in_training, GpuEnvironment::OfProcess()));
   if (!options.snapshots) return absl::OkStatus();
-  auto stream = DeviceStream::Create(live, device_.device,
-                                     elsewhere ? std::nullopt : subject_.UpdateStream());
-  if (!stream.ok() && elsewhere && options.device == "auto") {
-    device_ = {.device = live,
-               .note = StrCat("on the CPU, however long it takes: ", stream.status())};
-    stream = DeviceStream::Create(live, live);
-  }
-  PTQWATCH_ASSIGN_OR_RETURN(stream_, std::move(stream));
+  PTQWATCH_ASSIGN_OR_RETURN(
+      stream_, DeviceStream::Create(live, device_.device,
+                                    elsewhere ? std::nullopt : subject_.UpdateStream()));
   device_reserve_bytes_ = options.device_reserve_bytes;
   const int64_t model = live_.bytes();
   const bool here = device_.device == live;
@@ -316,7 +299,7 @@ absl::Status ModelSession::CutCurvatureBatches(const CurvatureBatchesRequest& re
 absl::Status ModelSession::Reload() {
   return Guard([&]() -> absl::Status {
     at::NoGradGuard no_grad;
-    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, TableOf(subject_.LiveTensors()));
+    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeLiveTable(subject_.LiveTensors()));
     if (const absl::Status status = CheckSameLayout(live, replica_->table()); !status.ok()) {
       return absl::FailedPreconditionError(
           StrCat("the live model has other tensors than when it was opened: ", status));

@@ -61,6 +61,16 @@ absl::StatusOr<MonitorDevice> Choose(std::string_view option, const LiveModel& m
                            .note = StrCat("the model is on ", live.str(), " and has ", size,
                                           ", which a core can measure")};
     }
+    // Two processes share no memory of the GPU: what one has cached, the other cannot have.
+    if (model.in_other_process) {
+      return MonitorDevice{.device = at::Device(at::kCPU),
+                           .note = StrCat("the model is on ", live.str(), " and has ", size,
+                                          ", which take a core long; MonitorOptions.monitor_device "
+                                          "= '",
+                                          live.str(),
+                                          "' measures there, by turns with "
+                                          "training")};
+    }
     return OnTrainersGpu(model, StrCat(size, " are too many for a core"));
   }
   if (option == kTrainerDevice) {

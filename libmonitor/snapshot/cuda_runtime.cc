@@ -24,6 +24,15 @@ namespace {
 cudaStream_t RawStream(DeviceRuntime::Stream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t RawEvent(DeviceRuntime::Event event) { return static_cast<cudaEvent_t>(event); }
 
+void CheckNotCapturing(DeviceRuntime::Stream stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  C10_CUDA_CHECK(cudaStreamIsCapturing(RawStream(stream), &status));
+  TORCH_CHECK(
+      status == cudaStreamCaptureStatusNone,
+      "the update stream is capturing a CUDA graph; call OnStep and BeforeUpdate outside of "
+      "it");
+}
+
 class CudaRuntime final : public DeviceRuntime {
  public:
   explicit CudaRuntime(at::Device device) : device_(device) {}
@@ -117,14 +126,6 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
  private:
-  // Work queued during a graph capture becomes a part of the graph or ends the capture.
-  static void CheckNotCapturing(Stream stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    C10_CUDA_CHECK(cudaStreamIsCapturing(RawStream(stream), &status));
-    TORCH_CHECK(status == cudaStreamCaptureStatusNone,
-                "the update stream is capturing a CUDA graph; call OnStep and BeforeUpdate outside "
-                "of it");
-  }
   Event NewEvent(unsigned int flags) {
     const c10::cuda::CUDAGuard guard(device_);
     cudaEvent_t event = nullptr;
@@ -175,6 +176,7 @@ absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device
     return absl::FailedPreconditionError(
         StrCat(device.str(), " is not there: CUDA sees ", devices, " devices"));
   }
+  const c10::cuda::CUDAGuard guard(device);  // device 0 would get a context otherwise
   PinnedPiece::Get();
   return std::make_shared<CudaRuntime>(device);
 }
@@ -183,11 +185,15 @@ void CopyAcross(const at::Tensor& to, const at::Tensor& from) {
   const auto dense = [](const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); };
   const bool in_pieces = from.is_cuda() && to.is_cpu() && from.dtype() == to.dtype() &&
                          from.strides() == to.strides() && dense(from) && dense(to);
-  if (!in_pieces || !PinnedPiece::Get().usable()) {
+  if (!in_pieces) {
     to.copy_(from);
     return;
   }
   const c10::cuda::CUDAGuard guard(from.device());
+  if (!PinnedPiece::Get().usable()) {
+    to.copy_(from);
+    return;
+  }
   cudaEvent_t copied = nullptr;
   C10_CUDA_CHECK(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming | cudaEventBlockingSync));
   const absl::Cleanup destroy = [copied] { (void)cudaEventDestroy(copied); };
@@ -203,6 +209,12 @@ absl::Status CheckCudaAllocator() {
       StrCat("nothing can be measured on a GPU beside LibTorch's allocator '", name,
              "' (PYTORCH_CUDA_ALLOC_CONF), which does not report memory; set "
              "MonitorOptions.monitor_device = 'cpu'"));
+}
+
+void CheckNotCapturing(const c10::Stream& stream) {
+  if (!stream.device().is_cuda()) return;
+  const c10::cuda::CUDAGuard guard(stream.device());
+  CheckNotCapturing(CudaStreamOf(stream));
 }
 
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream) {

@@ -66,6 +66,9 @@ absl::Status CheckCudaAllocator();
 /// in pieces, each after the other has arrived, so that the trainer's own copies and launches get
 /// through: a copy to pageable memory holds them up for as long as it takes. Throws as ATen does.
 void CopyAcross(const at::Tensor& to, const at::Tensor& from);
+/// Throws c10::Error while a CUDA graph is captured on the stream: work queued then becomes a part
+/// of the graph or ends the capture.
+void CheckNotCapturing(const c10::Stream& stream);
 /// The native stream of a CUDA stream of ATen's. REQUIRES: MakeCudaRuntime has succeeded.
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream& stream);
 

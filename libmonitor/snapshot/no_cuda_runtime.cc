@@ -13,6 +13,8 @@ absl::StatusOr<std::shared_ptr<DeviceRuntime>> MakeCudaRuntime(at::Device device
 
 void CopyAcross(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
 
+void CheckNotCapturing(const c10::Stream&) {}
+
 absl::Status CheckCudaAllocator() { return absl::OkStatus(); }
 
 DeviceRuntime::Stream CudaStreamOf(const c10::Stream&) { return nullptr; }

@@ -170,4 +170,17 @@ absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica
   return absl::OkStatus();
 }
 
+absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensors) {
+  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(tensors));
+  const TensorEntry& first = live.entries[0];
+  for (const TensorEntry& entry : live.entries) {
+    if (entry.tensor.device() != first.tensor.device()) {
+      return absl::FailedPreconditionError(
+          StrCat("tensors '", first.name, "' and '", entry.name,
+                 "' are on different devices; a model on several devices is not supported"));
+    }
+  }
+  return live;
+}
+
 }  // namespace ptqwatch::internal

@@ -42,6 +42,8 @@ bool HasMemory(const at::Tensor& tensor);
 /// Groups tensors that share memory, by TensorImpl or address. Returns FailedPrecondition for
 /// tensors that overlap partly or are not dense, and for a model without parameters.
 absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors);
+/// The same for the live model: also FailedPrecondition if it is on several devices.
+absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensors);
 
 /// Returns ok if `replica` has the names, shapes, dtypes and ties of `live` and memory of its own,
 /// else FailedPrecondition naming the first difference.

@@ -34,11 +34,12 @@ def view_of(optimizer, tensors):
         return named_view(kind, "there is no formula for muon")
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
-    steps = _steps_of(optimizer)
     names = {}
     for name, tensor, is_parameter in tensors:
         if is_parameter:
             names.setdefault(id(tensor), name)
+    all_known = [tensor for group in optimizer.param_groups for tensor in group["params"] if id(tensor) in names]
+    steps = _steps_of(optimizer, all_known)
     rules, parameters = [], []
     for group in optimizer.param_groups:
         known = [tensor for tensor in group["params"] if id(tensor) in names]
@@ -66,14 +67,15 @@ def _rule_of(group):
             "epsilon": float(group.get("eps", 1e-8))}
 
 
-def _steps_of(optimizer):
+def _steps_of(optimizer, parameters):
     """The numbers of steps that are on a GPU (fused and capturable rules), by identity: read together, because each reading waits."""
-    on_gpu = [step for state in optimizer.state.values() if isinstance(step := state.get("step"), torch.Tensor) and step.is_cuda]
-    return dict(zip(map(id, on_gpu), torch.stack(on_gpu).tolist())) if on_gpu else {}
+    steps = [optimizer.state.get(parameter, {}).get("step") for parameter in parameters]
+    steps = [local(step) for step in steps if isinstance(step, torch.Tensor) and step.is_cuda]
+    return dict(zip(map(id, steps), torch.stack(steps).tolist())) if steps else {}
 
 
 def _parameter_of(name, group, state, steps):
     moment = state.get("max_exp_avg_sq" if group.get("amsgrad") else "exp_avg_sq")
-    step = state.get("step", 0)
+    step = local(state.get("step", 0))
     moment = None if moment is None else local(moment)
     return name, float(group["lr"]), float(group.get("weight_decay", 0)), int(steps.get(id(step), step)), moment

@@ -12,7 +12,7 @@ import torch
 from ptqwatch import _native
 from ptqwatch._arrays import Array, check, globs, like, matrix_of
 from ptqwatch._model import Losses, on_copy_of
-from ptqwatch._subject import named_tensors, unwrap
+from ptqwatch._subject import local, named_tensors, unwrap
 
 # Accumulated inputs of a layer; made by `gram`.
 #   inputs        d
@@ -250,7 +250,7 @@ class ModelQuantization:
     def load_into(self, model: torch.nn.Module) -> None:
         """Writes the dequantized weights into a model of the same architecture, in place. ValueError if a parameter is missing or
         has another shape: then nothing is written."""
-        parameters = {name: value for name, value, _ in named_tensors(unwrap(model))}
+        parameters = {name: local(value) for name, value, _ in named_tensors(unwrap(model))}
         for name, layer in self.layers.items():
             if name not in parameters:
                 raise ValueError(f"the model has no parameter '{name}'")

@@ -54,6 +54,10 @@ def _sharded_by_fsdp(module):
 
 def _named_parameters(module):
     sharded = _sharded_by_fsdp(module)
+    if not sharded:  # a module may list them in a way of its own
+        for name, value in module.named_parameters(remove_duplicate=False):
+            yield name, value, True
+        return
     for prefix, part in module.named_modules(remove_duplicate=False):
         for name, value in part._parameters.items():
             if value is not None:
@@ -188,6 +192,9 @@ class ModelAdapter:
             raise TypeError(f"build returned an object of type {type(replica).__name__}, not a torch.nn.Module")
         replica = unwrap(replica)
         for name, value, _ in named_tensors(replica):
+            if type(value).__name__ == "DTensor":
+                raise ValueError(f"{'the copy of the model' if self._build is None else 'the model that build returned'} has a DTensor, "
+                                 f"'{name}': pass a build to watch() that makes a plain model")
             if value.is_meta:
                 raise ValueError(f"build returned a model whose '{name}' is on the meta device; it must be on the CPU")
         if replica is self.model:

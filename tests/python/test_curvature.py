@@ -145,3 +145,33 @@ def test_no_batches_and_no_model_are_named():
     with pytest.raises(RuntimeError, match="repeat|differ"):
         noise = iter(range(1000))
         ptqwatch.curvature(network(), lambda model, batch: cross_entropy(model, batch) + next(noise), batches())
+
+
+SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "max_position_embeddings": 32, "head_dim": 8, "tie_word_embeddings": False}
+EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+TRANSFORMERS = {"llama": {}, "mistral": {"sliding_window": 4}, "gemma3_text": {"sliding_window": 4}, "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+                "qwen3_moe": EXPERTS, "mixtral": EXPERTS, "gpt_oss": {**EXPERTS, "sliding_window": 4}}
+
+
+@pytest.mark.parametrize("family", TRANSFORMERS)
+def test_default_attention_has_the_curvature_of_the_written_out_one(family):
+    """Fused attention has no second derivative, and differences of a mixture of experts see tokens change their experts."""
+    transformers = pytest.importorskip("transformers")
+    generator = torch.Generator().manual_seed(5)
+    tokens = [torch.randint(64, (2, 12), generator=generator) for _ in range(4)]
+
+    def losses(model, batch):
+        logits = model(input_ids=batch).logits[:, :-1]
+        return nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="none").view(len(batch), -1)
+
+    def measured(attention):
+        torch.manual_seed(3)
+        config = transformers.AutoConfig.for_model(family, **{**SMALL, **TRANSFORMERS[family]})
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        return ptqwatch.curvature(model.float(), losses, tokens, eigenvalue_residual_ratio=3e-3, max_trace_probes=8)
+
+    eager, default = measured("eager"), measured(None)
+    assert default.mode == eager.mode == "retained_graph"
+    assert default.top_eigenvalue == pytest.approx(eager.top_eigenvalue, rel=1e-4)
+    assert default.trace.value == pytest.approx(eager.trace.value, rel=1e-4)

@@ -10,6 +10,7 @@ import numpy
 import pytest
 import tiny
 import torch
+from torch import nn
 
 import ptqwatch
 from conftest import eventually, page_of
@@ -131,6 +132,29 @@ def test_names_go_through_wrappers():
     with watch(torch.nn.DataParallel(model) if torch.cuda.is_available() else model) as monitor:
         assert "'up.weight'" in monitor.describe() or "up.weight" in monitor.describe()
         assert "_orig_mod" not in monitor.describe()
+
+
+def test_parameters_that_a_model_lists_in_a_way_of_its_own_are_watched():
+    class Model(tiny.TinyModel):
+        def __init__(self):
+            super().__init__()
+            self.hidden = [nn.Linear(16, 16)]  # no submodule
+
+        def named_parameters(self, *arguments, **names):
+            yield from super().named_parameters(*arguments, **names)
+            yield "hidden.weight", self.hidden[0].weight
+
+        def forward(self, ids):
+            return self.hidden[0](super().forward(ids))
+
+    model = Model()
+    with watch(model, every=1) as monitor, torch.no_grad():
+        model.hidden[0].weight.zero_()
+        monitor.step(1, 1e-3)
+        monitor.finish()
+    with torch.no_grad():
+        loss = torch.cat([tiny.token_losses(model.eval(), batch).flatten() for batch in PROBE]).mean()
+    assert monitor.latest()["probe_loss_nats"] == pytest.approx(loss.item(), rel=1e-5)
 
 
 def test_tied_weights_are_one():
@@ -409,6 +433,10 @@ def test_fsdp2_over_one_rank_reports_as_a_plain_model(start_script, mode):
             report = last_report(place)
             for key, value in plain.items():
                 assert report[key] == value, (key, report[key], value)
+        model = distribute_module(tiny.make_model(), mesh)
+        for build, owner in ((None, "the copy of the model"), (lambda: distribute_module(tiny.make_model(), mesh), "the model that build returned")):
+            monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", build=build, ranks_from_environment=False)
+            assert f"{{owner}} has a DTensor" in monitor.failure, monitor.failure
         print("equal")
     """).end() == "equal\n"
 

@@ -12,10 +12,10 @@ namespace ptqwatch::internal {
 /// block of threads does that, eight rows in three phases. The others copy the block's rows of all
 /// later columns to `panel`, from which a product writes U^-T times them back.
 ///
-/// Each of 256 threads owns a column of [A, I], which becomes a column of [U, U^-T]. While the first
-/// warp factorises the eight rows' diagonal square, the others subtract from the next eight rows the
-/// products with all rows that are known. Then all solve their own eight rows, and subtract the
-/// products with these. Latency bounds the cost: 128 divisions in a chain.
+/// Each of 256 threads owns a column of [A, I], which becomes a column of [U, U^-T]. While the
+/// first warp factorises the eight rows' diagonal square, the others subtract from the next eight
+/// rows the products with all rows that are known. Then all solve their own eight rows, and
+/// subtract the products with these. Latency bounds the cost: 128 divisions in a chain.
 struct FactorBlock {
   static constexpr int kSize = 128;
   static constexpr int kThreads = 2 * kSize;

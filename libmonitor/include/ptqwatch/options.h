@@ -231,7 +231,7 @@ struct MonitorOptions {
 
   /// Device of the replica and of all measurements, for models on a GPU:
   ///   "auto"     the model's own device, but the CPU for a model on a GPU that has at most
-  ///              kMostParametersOnCpu parameters
+  ///              kMostParametersOnCpu parameters or is trained by another process
   ///   "trainer"  the model's own device
   ///   "cpu", "cuda:1", ...
   /// On the trainer's own GPU nothing isolates the monitor from training, unless it is a process of

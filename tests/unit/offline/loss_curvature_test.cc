@@ -157,6 +157,29 @@ TEST(LossCurvature, SaysWhatIsWrong) {
   EXPECT_THAT(std::string(wrong.Make().status().message()), HasSubstr("no graph"));
 }
 
+TEST(LossCurvature, RefusesDifferencesOfALossThatIsTooRough) {
+  Engine engine;
+  engine.engine.mode = HessianMode::kFiniteDifference;
+  auto smooth = engine.Make();
+  ASSERT_TRUE(smooth.ok()) << smooth.status();
+  EXPECT_TRUE((*smooth)->Spectrum(engine.context).ok());
+  // The mode is chosen on the first batch, which alone is smooth.
+  engine.net.losses = [losses = engine.net.losses](const TensorMap& p,
+                                                   const Batch& b) -> LossValues {
+    const at::Tensor values = losses(p, b).values;
+    if (b[0][0][0].item<double>() == 0) return values;
+    return values + (p.at("mid.weight") * 3e6).sin().mean();
+  };
+  auto rough = engine.Make();
+  ASSERT_TRUE(rough.ok()) << rough.status();
+  for (const absl::Status& status :
+       {(*rough)->Spectrum(engine.context).status(), (*rough)->Trace(engine.context).status(),
+        (*rough)->Multiply(at::ones({960}), engine.context).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("too rough"));
+  }
+}
+
 TEST(LossCurvature, TakesAModelOfOneParameter) {
   Engine engine;
   engine.options.scope = CurvatureScope::kAllParameters;

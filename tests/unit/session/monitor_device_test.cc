@@ -51,7 +51,14 @@ TEST(ChooseMonitorDevice, DoesAsItIsTold) {
 }
 
 TEST(ChooseMonitorDevice, ALostContextEndsNoTrainingInAnotherProcess) {
-  for (const std::string_view option : {"auto", "trainer", "cuda:1"}) {
+  EXPECT_EQ(
+      ChooseMonitorDevice(
+          "auto",
+          {.device = kGpu, .parameters = kMostParametersOnCpu + 1, .in_other_process = true}, {})
+          ->device,
+      kCpu)
+      << "which takes no memory that training may need";
+  for (const std::string_view option : {"trainer", "cuda:1"}) {
     const LiveModel model{
         .device = kGpu, .parameters = kMostParametersOnCpu + 1, .in_other_process = true};
     const MonitorDevice chosen = *ChooseMonitorDevice(option, model, {});

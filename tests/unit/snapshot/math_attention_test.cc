@@ -120,9 +120,10 @@ TEST(MathAttention, IsOfItsThreadAlone) {
   std::thread other([] { EXPECT_ANY_THROW(SecondDerivative(Causal, Inputs())); });
   other.join();
   {
+    const Inputs in;
     const MathAttention nested;
     const OwnDraws draws;
-    EXPECT_NO_THROW(SecondDerivative(Causal, Inputs()));
+    EXPECT_NO_THROW(SecondDerivative(Causal, in));
     EXPECT_FALSE(draws.drew());
   }
   EXPECT_NO_THROW(SecondDerivative(Causal, Inputs()));
