@@ -146,7 +146,6 @@ def stalls(options, device):
             (due if step % 100 == 0 else others).append(time.perf_counter() - begin)
     reports = "-"
     if monitor is not None:
-        monitor.finish(60)
         reports = monitor.status()["reports_total"]
         monitor.stop()
     others.sort()
