@@ -37,7 +37,6 @@ class Block : public nn::Module {
   }
 
  private:
-  // Not scaled_dot_product_attention: it has no second derivative, and curvature needs one.
   at::Tensor Attention(const at::Tensor& qkv, const at::Tensor& mask) const {
     const int64_t batch = qkv.size(0);
     const int64_t time = qkv.size(1);

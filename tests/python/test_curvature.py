@@ -169,7 +169,8 @@ def test_default_attention_has_the_curvature_of_the_written_out_one(family):
         torch.manual_seed(3)
         config = transformers.AutoConfig.for_model(family, **{**SMALL, **TRANSFORMERS[family]})
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
-        return ptqwatch.curvature(model.float(), losses, tokens, eigenvalue_residual_ratio=3e-3, max_trace_probes=8)
+        return ptqwatch.curvature(model.float(), losses, tokens, eigenvalue_residual_ratio=1e-3, max_eigenvalue_products=60,
+                                   max_trace_probes=8)
 
     eager, default = measured("eager"), measured(None)
     assert default.mode == eager.mode == "retained_graph"

@@ -56,7 +56,7 @@ enum class HessianMode {
   kAuto = 0,
   /// Exact: the gradient's graph is built once per snapshot and differentiated for every product.
   /// About 2.2 gradients per product, and the memory of the graphs of all batches. Needs operators
-  /// with a second derivative (fused attention has none).
+  /// with a second derivative; attention is computed by its mathematical form here.
   kRetainedGraph = 1,
   /// Exact: the same graph, built again for every product. 3 to 4.5 gradients per product, and the
   /// memory of one batch's graph.

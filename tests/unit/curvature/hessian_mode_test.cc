@@ -6,6 +6,7 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
+#include "ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linspace.h"
@@ -116,10 +117,13 @@ TEST(ChooseHessianMode, RefusesDifferencesOfALossThatIsTooRough) {
 }
 
 TEST(ChooseHessianMode, FallsBackIfAnOperatorHasNoSecondDerivative) {
-  // Fused attention on the CPU: its backward has no derivative.
+  // Fused attention, called directly: its backward has no derivative.
   at::Tensor w = at::linspace(-1, 1, 2 * 4 * 8).view({1, 2, 4, 8}).contiguous();
   TensorSurface surface({{"w", w}}, [&](size_t) {
-    return at::scaled_dot_product_attention(w, w * 0.5, w.sin()).square().sum().to(at::kDouble);
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(w, w * 0.5, w.sin()))
+        .square()
+        .sum()
+        .to(at::kDouble);
   });
   ExecutionContext context;
   const auto choice = ChooseHessianMode(&surface, kAuto, kNoLimit, context);
@@ -128,6 +132,16 @@ TEST(ChooseHessianMode, FallsBackIfAnOperatorHasNoSecondDerivative) {
   EXPECT_FALSE(choice->graph_bytes);
   const absl::Status asked = ChooseHessianMode(&surface, kRetained, kNoLimit, context).status();
   EXPECT_THAT(std::string(asked.message()), HasSubstr("retained_graph: "));
+}
+
+TEST(ChooseHessianMode, IsExactThroughAttention) {
+  at::Tensor w = at::linspace(-1, 1, 2 * 4 * 8).view({1, 2, 4, 8}).contiguous();
+  TensorSurface surface({{"w", w}}, [&](size_t) {
+    return at::scaled_dot_product_attention(w, w * 0.5, w.sin()).square().sum().to(at::kDouble);
+  });
+  const auto choice = ChooseHessianMode(&surface, kAuto, kNoLimit, {});
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->mode, kRetained);
 }
 
 // y = x^2 whose backward claims to be differentiable and is not symmetric.
