@@ -149,7 +149,7 @@ def test_parameters_that_a_model_lists_in_a_way_of_its_own_are_watched():
 
     model = Model()
     with watch(model, every=1) as monitor, torch.no_grad():
-        model.hidden[0].weight.zero_()
+        model.hidden[0].weight.mul_(0.5)
         monitor.step(1, 1e-3)
         monitor.finish()
     with torch.no_grad():
