@@ -114,7 +114,7 @@ MonitorDescription DescribeMemory(const ModelSession& session, const OptimizerSt
   Held copies;
   Held host;
   measuring.Add("replica", bytes.replica);
-  // Of a worker on a GPU, the snapshots are the host's.
+  // A worker on a GPU has its snapshots on the host.
   Held& apart = budgets.copies == budgets.host ? host : copies;
   (copies_apart ? apart : measuring).Add("staged snapshot", bytes.staging);
   if (copies_apart) {

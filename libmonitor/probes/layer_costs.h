@@ -23,7 +23,7 @@ struct EngineRates {
   double gram = 3e10;  ///< of a core
   double quantize = 1e10;
 };
-/// Those of an H200 with layers of 768 to 4096 inputs if `device` is a GPU.
+/// If `device` is a GPU, the rates of an H200 with layers of 768 to 4096 inputs.
 EngineRates RatesOn(at::Device device);
 
 /// From counted arithmetic.

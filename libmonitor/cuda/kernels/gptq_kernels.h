@@ -78,7 +78,7 @@ struct QuantizeBlock {
     float delta[kGptqBlock][kRows];        // w - q
     double weight[kGptqBlock];             // R[k, k]^2
     int32_t group[kGptqBlock];
-    // Of the columns that are rounded and of those before, in turn.
+    // They hold the columns that are rounded and the ones before, in turn.
     float miss[2][kTogether][kRows];
     uint8_t codes[2][kTogether][kRows];
   };
@@ -185,7 +185,7 @@ struct QuantizeBlock {
     for (int begin = 0; begin < kGptqBlock; begin += kGptqBlock / 2) {
       PTQWATCH_UNROLL
       for (int j = 0; j < kGptqBlock / 2; j += kLines) {
-        // What is left of the diagonal is not used. There it reads again what is right of it.
+        // Left of the diagonal nothing is used: there it reads again the numbers right of it.
         const int i = begin + j;
         const int k = lane * 4 < i ? i : lane * 4;
         *reinterpret_cast<Four*>(&shared.ratios[i + helper][lane * 4]) =
