@@ -24,8 +24,8 @@ struct FactorBlock {
   static constexpr int kBands = kSize / kRows;
   static constexpr int kSteps = 3;
   static constexpr int kTurns = kBands + 2;
-  static constexpr int kPhases = kSteps * kTurns;
-  static constexpr int kPanelColumns = 64;  ///< copied by a block of threads
+  static constexpr int kPhases = kSteps * (kTurns - 1) + 1;  // the last turn has one step
+  static constexpr int kPanelColumns = 64;                   ///< copied by a block of threads
   struct Shared {
     /// U in bands of eight rows. A band begins with its diagonal square, which is left out.
     alignas(16) double factor[kRows * kRows * kBands * (kBands + 1) / 2];
