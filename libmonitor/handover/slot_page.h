@@ -52,6 +52,13 @@ class SlotPage {
   void Release() noexcept { state_.store(SlotState::kFree); }
   /// Measuring half: the snapshot that was begun last is published or given up. Idempotent.
   void Done() noexcept { done_.store(begun_.load()); }
+  /// Measuring half: gives up the snapshot that the slot holds, as if it had not been taken.
+  void Drop() noexcept {
+    if (!BeginLoading()) return;
+    taken_step_.store(kNoStep);
+    Done();
+    Release();
+  }
   /// Measuring half, before anything else, if an earlier process of it has ended: a snapshot that
   /// it had begun is measured once more, if the slot still holds it, and otherwise counts as lost.
   void TakeOver() noexcept;

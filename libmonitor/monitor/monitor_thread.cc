@@ -104,7 +104,7 @@ void MonitorThread::Run() noexcept {
   core_->budget->ChargeSteps(core_->page->board.step_times());
   core_->budget->End();
   // A snapshot that Stop has interrupted is left to a successor.
-  if (!core_->context.cancel.cancelled()) core_->page->slot.Done();
+  if (!core_->context.cancel.cancelled()) core_->slot->Done();
   core_->board.SetBusy(false, InSeconds(core_->clock->Monotonic()));
   core_->page->switches.busy = false;
   {
@@ -237,7 +237,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
   NoteOutcomes(*analyzed, *measured);
   phases_.BeforeReport(AnnouncePhase());
   core_->publisher->Publish(analyzed);
-  core_->page->slot.Done();
+  core_->slot->Done();
   core_->board.OnReport(analyzed->report.sequence);
   NoteStandstill(*analyzed);
   alerts_.Note(*analyzed, [&](Severity severity, std::string message) {
@@ -325,7 +325,7 @@ absl::StatusOr<Measured> MonitorThread::LoadAndMeasure(const Snapshot& filled,
 
 void MonitorThread::ReleaseSlot() {
   if (!std::exchange(loading_, false)) return;
-  core_->page->slot.Release();
+  core_->slot->Release();
   MutexLock lock(mutex_);
   changed_.SignalAll();
 }
@@ -392,7 +392,7 @@ bool MonitorThread::WaitUntilFree(std::chrono::steady_clock::time_point deadline
 bool MonitorThread::WaitUntilDone(int64_t snapshot, std::chrono::steady_clock::time_point deadline,
                                   const CancelToken& cancel) {
   MutexLock lock(mutex_);
-  while (done_ < snapshot) {
+  while (done_ < snapshot && core_->page->slot.done() < snapshot) {
     if (!WaitForChange(deadline, cancel)) return false;
   }
   return true;

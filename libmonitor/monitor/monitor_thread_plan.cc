@@ -57,7 +57,7 @@ void MonitorThread::AdaptPlan(const Plan& plan, const Measured& measured, int64_
   const std::optional<std::string> changed =
       core_->budget->Learn({plan, measured.work_seconds, measured.cut_short},
                            IntervalSeconds(core_->publisher->status()));
-  if (ranks_.value_or(1) > 1) StretchGrid(measured, step);
+  if (ranks_.value_or(1) > 1 || core_->slot->sharded()) StretchGrid(measured, step);
   if (!changed) return;
   Log(Severity::kInfo, StrCat("later snapshots: ", *changed));
   PublishEvent(Event::Kind::kPlanChanged, Severity::kInfo, step, *changed);

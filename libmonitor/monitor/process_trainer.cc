@@ -47,12 +47,14 @@ class ToHostStream final : public CpuStream {
 absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
     std::unique_ptr<Subject> subject, const MonitorOptions& options, Manifest manifest) {
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<ProcessTrainer>> {
-    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeLiveTable(subject->LiveTensors()));
-    const TrainerOptions followed(options);
+    const std::vector<NamedTensor> listed = subject->LiveTensors();
+    const Parts parts = manifest.shard ? Parts::kAllowed : Parts::kRefused;
+    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeLiveTable(listed, parts));
+    const TrainerOptions followed(options, manifest.shard.has_value());
     manifest.schedule = TextOf(options.schedule);
     manifest.device = live.entries[0].tensor.device().str();
     int64_t bytes = 0;
-    std::tie(manifest.layout, bytes) = LayoutOf(live);
+    std::tie(manifest.layout, bytes) = LayoutOf(live, listed);
     if (options.curvature.enabled) {
       PTQWATCH_ASSIGN_OR_RETURN(
           manifest.optimizer,
@@ -97,6 +99,9 @@ absl::Status ProcessTrainer::Prepare(const TensorTable& live, const Manifest& ma
     filler_->ShareOptimizer([this](const OptimizerState& state) { optimizer_->Write(state); });
   }
   side_.emplace(&page_, subject_.get(), &*filler_, options, [this] { WakeWorker(); });
+  if (manifest.shard) {
+    PTQWATCH_RETURN_IF_ERROR(address_.Publish(*manifest.shard, memory_.file()));
+  }
   return absl::OkStatus();
 }
 

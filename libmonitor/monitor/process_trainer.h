@@ -15,6 +15,7 @@
 #include "ptqwatch/step_info.h"
 #include "ptqwatch/subject.h"
 #include "staging/manifest.h"
+#include "staging/shard_address.h"
 #include "staging/shared_memory.h"
 #include "staging/shared_optimizer.h"
 #include "staging/slot.h"
@@ -30,8 +31,10 @@ class ProcessTrainer {
   /// optimizer's second moments; only Subject::LiveTensors and Subject::Optimizer are called.
   /// Tensors on a GPU are copied to host memory. Of the options, `schedule`, `curvature.enabled`,
   /// `max_overhead`, `duty_cycle` and `clock` are used. `manifest` says what else the worker is
-  /// told; its tensors and schedule are added. Errors: FailedPrecondition for tensors that
-  /// cannot be watched; those of OptimizerStaging::Create; ResourceExhausted if memory is short.
+  /// told; its tensors and schedule are added. If its `shard` is set, the tensors may be parts, and
+  /// the process that measures on this host is told where the memory is. Errors: FailedPrecondition
+  /// for tensors that cannot be watched; those of OptimizerStaging::Create; ResourceExhausted if
+  /// memory is short.
   static absl::StatusOr<std::unique_ptr<ProcessTrainer>> Create(std::unique_ptr<Subject> subject,
                                                                 const MonitorOptions& options,
                                                                 Manifest manifest);
@@ -52,6 +55,9 @@ class ProcessTrainer {
 
   /// Call it when the worker has ended: until the next one works, no snapshot is taken. Any thread.
   void WorkerEnded() noexcept;
+
+  /// At the end: the process that measures cannot find this rank any more. Any thread.
+  void Withdraw() noexcept { address_.Withdraw(); }
 
   int64_t bytes() const { return memory_.bytes(); }
   Page& page() const { return page_; }
@@ -82,6 +88,7 @@ class ProcessTrainer {
   std::optional<Slot> slot_;
   std::optional<SlotFiller> filler_;
   std::optional<TrainerSide> side_;
+  ShardAddress address_;  // if the model is sharded
 };
 
 }  // namespace ptqwatch::internal

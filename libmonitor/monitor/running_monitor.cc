@@ -69,6 +69,7 @@ absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const Can
   thread_->BeginFinish(*last_step, timeout);
   const absl::Status status = MeasureLastStep(*last_step, timeout, cancel);
   thread_->EndFinish();
+  if (link_ != nullptr) link_->TellFinished();
   return status;
 }
 
@@ -86,15 +87,17 @@ absl::Status RunningMonitor::MeasureLastStep(int64_t last_step, std::chrono::mil
                last_step, " was not measured within ", InSeconds(timeout),
                " s; the monitor goes on working"));
   };
-  if (!slot.has_taken(last_step)) {
-    if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();
-    const FillOutcome outcome = TakeLast();
-    if (outcome.result != SnapshotResult::kTaken) {
-      return absl::FailedPreconditionError(StrCat(
-          "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
+  do {  // again if the snapshot turns out to be incomplete
+    if (!slot.has_taken(last_step)) {
+      if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();
+      const FillOutcome outcome = TakeLast();
+      if (outcome.result != SnapshotResult::kTaken) {
+        return absl::FailedPreconditionError(StrCat(
+            "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
+      }
     }
-  }
-  if (!thread_->WaitUntilDone(slot.newest(), deadline, cancel)) return too_late();
+    if (!thread_->WaitUntilDone(slot.newest(), deadline, cancel)) return too_late();
+  } while (core_->slot->sharded() && !slot.has_taken(last_step));
   if (!thread_->WorthMeasuringAgain(last_step)) return absl::OkStatus();
   // If no second snapshot can be taken, the first report stands.
   if (TakeLast().result == SnapshotResult::kTaken) {

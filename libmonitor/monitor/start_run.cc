@@ -42,11 +42,13 @@ constexpr int64_t kLeastExamples = 64;
 constexpr int64_t kMinUnits = 8;
 
 // Opens the subject, and sets up probes and jobs within the context's bytes.
-absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, const WorkerLink* link) {
+absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLink* link) {
   const auto open = [&]() -> absl::Status {
     ModelSessionOptions opened = SessionOptions(options, {}, core.context.host_bytes);
     if (link != nullptr) {
+      PTQWATCH_RETURN_IF_ERROR(link->Gather());
       opened.live = link->LiveTensors();
+      opened.any_order = link->shards() != nullptr;
       opened.trainer_device = at::Device(link->manifest().device);
     }
     PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*core.subject, opened));
@@ -281,6 +283,7 @@ absl::Status RunningMonitor::MakeSlot(const MonitorOptions& options) {
     for (const TensorEntry& entry : session.live().entries) shared.push_back(entry.tensor);
     core.slot = std::make_unique<Slot>(&core.page->slot, std::move(shared));
     core.slot->ReadOptimizer(std::move(optimizer), session.stream());
+    core.slot->ReadShards(link_->shards());
     return absl::OkStatus();
   }
   core.slot = std::make_unique<Slot>(&core.page->slot, MakeSlotTensors(session.live()));
@@ -319,6 +322,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
       core.budget->planner(), options);
 
   description_ = description.text;
+  if (core.slot->sharded()) description_ += link_->shards()->Describe();
   PTQWATCH_RETURN_IF_ERROR(StartExporters(
       core, options, state, run, link_ == nullptr ? getpid() : link_->trainer(), exporters));
   AnnounceResumption(state, core);
@@ -327,7 +331,7 @@ absl::Status RunningMonitor::Start(const MonitorOptions& options,
     core.page->past = state.lr;
     core.page->past_known.store(true, std::memory_order_release);
   }
-  if (link_ != nullptr) core.page->slot.TakeOver();
+  if (link_ != nullptr) core.slot->TakeOver();
   core.board.SetHealth(Health::kOk);  // before the thread can set another health
   thread_ = std::make_shared<MonitorThread>(core_, options, MakePast(state, *core.suite, run));
   absl::StatusOr<std::unique_ptr<Worker>> worker = StartWorker(thread_);

@@ -12,9 +12,10 @@ namespace ptqwatch::internal {
 
 /// The options of a monitor that its trainer's half follows.
 struct TrainerOptions {
-  explicit TrainerOptions(const MonitorOptions& options)
+  explicit TrainerOptions(const MonitorOptions& options, bool sharded_in = false)
       : clock(options.clock),
-        several_ranks(options.ranks.value_or(1) > 1),
+        sharded(sharded_in),
+        several_ranks(sharded || options.ranks.value_or(1) > 1),
         schedule(options.schedule),
         max_stall_ratio(options.duty_cycle ? 0 : options.max_overhead) {
     if (several_ranks) schedule.decay_density = GridStretch::Density(schedule.decay_density);
@@ -28,6 +29,7 @@ struct TrainerOptions {
   int stretch() const { return several_ranks ? GridStretch(schedule.decay_density).stretch() : 0; }
 
   Clock* clock;
+  bool sharded;        ///< other ranks have the rest of the model, and must choose the same steps
   bool several_ranks;  ///< others measure the same run (MonitorOptions::ranks)
   ScheduleOptions schedule;
   /// Share of its time for which noticeable copies may hold training up; 0: no limit.

@@ -71,6 +71,10 @@ void TrainerSide::BeforeUpdate() noexcept {
 
 bool TrainerSide::HasTimeForMore() const noexcept {
   const TrainerSwitches& switches = page_.switches;
+  if (options_.sharded) {  // Times and the measurer's state differ between ranks.
+    return page_.slot.free() && !switches.paused.load(std::memory_order_relaxed) &&
+           !switches.nothing_to_measure.load(std::memory_order_relaxed);
+  }
   return page_.slot.free() && !switches.busy.load(std::memory_order_relaxed) &&
          !switches.paused.load(std::memory_order_relaxed) &&
          !switches.nothing_to_measure.load(std::memory_order_relaxed) &&
@@ -140,7 +144,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
     requests_served_ = requests;
     return;
   }
-  if (!requested &&
+  if (!requested && !options_.sharded &&
       (HoldsUpTooOften(now) || switches.rest_until_ns.load(std::memory_order_relaxed) >
                                    options_.clock->Monotonic().count())) {
     board.OnSnapshot(SnapshotResult::kSkippedResting, 0);

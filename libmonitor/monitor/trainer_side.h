@@ -55,7 +55,7 @@ class TrainerSide {
   void GatePending() noexcept;
   void DiscardPending(std::string_view why) noexcept;
   // Whether a copy at `now` would exceed the time that copies may hold training up.
-  bool HoldsUpTooOften(double now) const noexcept { return now < next_copy_; }
+  bool HoldsUpTooOften(double now) const noexcept { return !options_.sharded && now < next_copy_; }
   // Whether an additional snapshot can be taken without delaying a due one.
   bool HasTimeForMore() const noexcept;
 

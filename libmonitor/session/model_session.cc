@@ -1,6 +1,8 @@
 #include "session/model_session.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -45,6 +47,19 @@ bool AreSame(const std::vector<Batch>& first, const std::vector<Batch>& second) 
                     });
 }
 
+// Sorts `tensors` into the order of those with the same names in `order`; others are the last ones.
+void SortLike(const std::vector<NamedTensor>& order, std::vector<NamedTensor>& tensors) {
+  std::map<std::string_view, size_t> place;
+  for (const NamedTensor& named : order) place.emplace(named.name, place.size());
+  const auto place_of = [&](const NamedTensor& named) {
+    const auto found = place.find(named.name);
+    return found == place.end() ? place.size() : found->second;
+  };
+  std::stable_sort(tensors.begin(), tensors.end(), [&](const NamedTensor& a, const NamedTensor& b) {
+    return place_of(a) < place_of(b);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
@@ -70,8 +85,12 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
         "another one from the same model");
   }
   PTQWATCH_RETURN_IF_ERROR(CheckSubjectHas(subject_, options));
-  PTQWATCH_ASSIGN_OR_RETURN(live_,
-                            MakeLiveTable(options.live ? *options.live : subject_.LiveTensors()));
+  std::vector<NamedTensor> listed = options.live ? *options.live : subject_.LiveTensors();
+  if (options.any_order) {
+    PTQWATCH_RETURN_IF_ERROR(subject_.BuildReplica());
+    SortLike(subject_.ReplicaTensors(), listed);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(live_, MakeLiveTable(listed));
   PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
   MakeBudgets(options);
   if (options.require_finite) {

@@ -41,6 +41,8 @@ struct CurvatureBatchesRequest {
 struct ModelSessionOptions {
   /// The live tensors, if another process has the live model; otherwise they are the subject's.
   std::optional<std::vector<NamedTensor>> live = {};
+  /// Whether `live` may list the replica's tensors in another order.
+  bool any_order = false;
   /// The device of the live model, if `live` is set: copies of its tensors in host memory.
   at::Device trainer_device{at::kCPU};
   bool probe = false;        ///< InvalidArgument if the subject has none

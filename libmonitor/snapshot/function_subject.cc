@@ -27,7 +27,8 @@ std::string Entry(size_t i, const std::string& name) {
 absl::Status Check(const std::vector<NamedTensor>& live) {
   std::map<std::string, size_t> first;
   for (size_t i = 0; i < live.size(); ++i) {
-    const auto& [name, tensor, is_parameter] = live[i];
+    const std::string& name = live[i].name;
+    const at::Tensor& tensor = live[i].tensor;
     const std::string entry = Entry(i, name);
     if (name.empty()) return absl::InvalidArgumentError(StrCat(entry, " has an empty name"));
     if (!tensor.defined()) return absl::InvalidArgumentError(StrCat(entry, " is undefined"));
@@ -35,7 +36,7 @@ absl::Status Check(const std::vector<NamedTensor>& live) {
       return absl::InvalidArgumentError(StrCat("FunctionSubjectOptions.live[", same->second,
                                                "] and live[", i, "] are both named '", name, "'"));
     }
-    if (is_parameter && !at::isFloatingType(tensor.scalar_type())) {
+    if (live[i].is_parameter && !at::isFloatingType(tensor.scalar_type())) {
       return absl::InvalidArgumentError(
           StrCat(entry, " is a parameter of type ", at::toString(tensor.scalar_type()),
                  "; a parameter must be floating-point, anything else a buffer"));
@@ -71,10 +72,10 @@ class FunctionSubject final : public Subject {
       copies.push_back(entry.tensor.detach().clone().set_requires_grad(entry.is_parameter));
     }
     for (size_t i = 0; i < options_.live.size(); ++i) {
-      const auto& [name, tensor, is_parameter] = options_.live[i];
+      const NamedTensor& named = options_.live[i];
       const at::Tensor& copy = copies[static_cast<size_t>(table.index[i])];
-      replica_.push_back({name, copy, is_parameter});
-      by_name_.emplace(name, copy);
+      replica_.push_back({named.name, copy, named.is_parameter});
+      by_name_.emplace(named.name, copy);
     }
     return absl::OkStatus();
   }

@@ -81,13 +81,19 @@ int64_t TensorTable::bytes() const {
   return count;
 }
 
-absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors) {
+absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors, Parts parts) {
   TensorTable table;
   std::unordered_map<const void*, int> by_impl;
   std::unordered_map<const void*, int> by_address;
   for (const NamedTensor& named : tensors) {
     if (!named.tensor.defined()) continue;
     const at::Tensor& tensor = named.tensor;
+    if (parts == Parts::kRefused && !named.global_shape.empty()) {
+      return absl::FailedPreconditionError(
+          StrCat("tensor '", named.name,
+                 "' is a part of one that is sharded over ranks; only a monitor with "
+                 "MonitorOptions.process measures such a model"));
+    }
     if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
       return absl::FailedPreconditionError(
           StrCat("tensor '", named.name, "' is not a dense, strided tensor"));
@@ -122,7 +128,7 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
     table.names.push_back(named.name);
     table.index.push_back(entry);
   }
-  if (table.parameters() == 0) {
+  if (parts == Parts::kRefused && table.parameters() == 0) {
     return absl::FailedPreconditionError(
         StrCat("the model has no parameters: it lists ", tensors.size(),
                " tensors, none of them a parameter with elements"));
@@ -170,8 +176,11 @@ absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica
   return absl::OkStatus();
 }
 
-absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensors) {
-  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(tensors));
+absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensors, Parts parts) {
+  PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeTensorTable(tensors, parts));
+  if (live.entries.empty()) {
+    return absl::FailedPreconditionError("the model has no tensors");
+  }
   const TensorEntry& first = live.entries[0];
   for (const TensorEntry& entry : live.entries) {
     if (entry.tensor.device() != first.tensor.device()) {

@@ -39,11 +39,17 @@ std::string ShapeText(const at::Tensor& tensor);
 /// tensor, whose sizes stay (sharded and offloaded parameters).
 bool HasMemory(const at::Tensor& tensor);
 
+/// Whether a table may have tensors of which this process has a part (NamedTensor::global_shape).
+enum class Parts { kRefused, kAllowed };
+
 /// Groups tensors that share memory, by TensorImpl or address. Returns FailedPrecondition for
-/// tensors that overlap partly or are not dense, and for a model without parameters.
-absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors);
+/// tensors that overlap partly or are not dense, for a model without parameters, and for parts that
+/// are refused.
+absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tensors,
+                                            Parts parts = Parts::kRefused);
 /// The same for the live model: also FailedPrecondition if it is on several devices.
-absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensors);
+absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensors,
+                                          Parts parts = Parts::kRefused);
 
 /// Returns ok if `replica` has the names, shapes, dtypes and ties of `live` and memory of its own,
 /// else FailedPrecondition naming the first difference.

@@ -12,7 +12,7 @@ Json RowsOf(const std::vector<SharedTensor>& tensors) {
   Json rows = Json::array();
   for (const SharedTensor& tensor : tensors) {
     rows.push_back({tensor.name, tensor.sizes, static_cast<int>(tensor.dtype), tensor.is_parameter,
-                    tensor.offset});
+                    tensor.offset, tensor.global_shape, tensor.part_offset});
   }
   return rows;
 }
@@ -21,7 +21,7 @@ std::vector<SharedTensor> TensorsOf(const Json& rows) {
   std::vector<SharedTensor> tensors;
   for (const Json& row : rows) {
     tensors.push_back({row.at(0), row.at(1), static_cast<at::ScalarType>(row.at(2).get<int>()),
-                       row.at(3), row.at(4)});
+                       row.at(3), row.at(4), row.at(5), row.at(6)});
   }
   return tensors;
 }
@@ -37,6 +37,10 @@ std::string ToJson(const Manifest& manifest) {
             {"training_threads", manifest.training_threads},
             {"schedule", manifest.schedule},
             {"longest_silence_ms", manifest.longest_silence_ms}};
+  if (manifest.shard) {
+    const ShardPlace& shard = *manifest.shard;
+    json["shard"] = {shard.job, shard.directory, shard.rank, shard.local_ranks};
+  }
   if (manifest.rank) json["rank"] = *manifest.rank;
   if (manifest.ranks) json["ranks"] = *manifest.ranks;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
@@ -52,6 +56,10 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view json) {
                       .training_threads = read.at("training_threads"),
                       .schedule = read.at("schedule"),
                       .longest_silence_ms = read.at("longest_silence_ms")};
+    if (read.contains("shard")) {
+      const Json& shard = read["shard"];
+      manifest.shard = {shard.at(0), shard.at(1), shard.at(2), shard.at(3)};
+    }
     if (read.contains("rank")) manifest.rank = read["rank"].get<int64_t>();
     if (read.contains("ranks")) manifest.ranks = read["ranks"].get<int64_t>();
     return manifest;

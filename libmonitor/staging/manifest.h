@@ -13,6 +13,14 @@
 
 namespace ptqwatch::internal {
 
+/// The place of a process among those over which a model is sharded.
+struct ShardPlace {
+  std::string job = {};        ///< equal for the ranks of a launch on a host, and for no others
+  std::string directory = {};  ///< where the ranks find each other
+  int64_t rank = 0;            ///< in the whole job
+  int64_t local_ranks = 1;     ///< processes of the job on this host
+};
+
 /// The contents of the memory that a trainer shares with the process that measures.
 struct Manifest {
   std::vector<SharedTensor> layout = {};
@@ -20,6 +28,7 @@ struct Manifest {
   std::string device = "cpu";  ///< of the live model
   /// As MonitorOptions of the trainer has them.
   std::string run_dir = {};
+  std::optional<ShardPlace> shard = {};  ///< set if the model is sharded
   std::optional<int64_t> rank = {};
   std::optional<int64_t> ranks = {};
   int64_t training_threads = 0;

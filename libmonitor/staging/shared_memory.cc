@@ -33,10 +33,12 @@ absl::Status MemoryError(const char* call, int64_t bytes) {
 }  // namespace
 
 int64_t Reserve(int64_t bytes, int64_t& end) {
-  return std::exchange(end, end + Aligned(bytes, kAlignment));
+  // An empty tensor has an offset of its own, too.
+  return std::exchange(end, end + Aligned(std::max<int64_t>(bytes, 1), kAlignment));
 }
 
-std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live) {
+std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live,
+                                                       const std::vector<NamedTensor>& listed) {
   std::vector<int64_t> offsets;
   int64_t end = kFirstTensor;
   for (const TensorEntry& entry : live.entries) {
@@ -48,6 +50,13 @@ std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live) 
     const TensorEntry& entry = live.entries[which];
     layout.push_back({live.names[i], entry.tensor.sizes().vec(), entry.tensor.scalar_type(),
                       entry.is_parameter, offsets[which]});
+  }
+  size_t next = 0;
+  for (const NamedTensor& named : listed) {
+    if (!named.tensor.defined()) continue;
+    layout[next].global_shape = named.global_shape;
+    layout[next].part_offset = named.offset;
+    ++next;
   }
   return {std::move(layout), end};
 }

@@ -23,13 +23,18 @@ struct SharedTensor {
   at::ScalarType dtype = at::kFloat;
   bool is_parameter = true;
   int64_t offset = 0;  ///< from the start of the memory; equal for tied tensors
+  /// As in NamedTensor, of a part.
+  std::vector<int64_t> global_shape = {};
+  std::vector<int64_t> part_offset = {};
 };
 
 /// Reserves `bytes` behind `end`, which becomes their end, and returns their offset.
 int64_t Reserve(int64_t bytes, int64_t& end);
 
-/// The layout of a model's tensors, one for each listed tensor, and the bytes that it ends at.
-std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live);
+/// The layout of a model's tensors, one for each of the table, and the bytes that it ends at.
+/// `listed` are the tensors that the table was made of.
+std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live,
+                                                       const std::vector<NamedTensor>& listed);
 
 /// A Page and the tensors behind it, in a file without a name (memfd), which vanishes with
 /// the last process that has it. Children of fork() do not inherit the mapping.

@@ -10,6 +10,7 @@
 #include "snapshot/device_stream.h"
 #include "snapshot/optimizer_staging.h"
 #include "snapshot/snapshot.h"
+#include "staging/shards.h"
 
 namespace ptqwatch::internal {
 
@@ -28,6 +29,11 @@ class Slot {
     stream_ = std::move(stream);
   }
 
+  /// For the measuring half: the snapshots are those of ranks that have parts of the model, of
+  /// which `page` is the first one's.
+  void ReadShards(std::shared_ptr<Shards> shards) { shards_ = std::move(shards); }
+  bool sharded() const { return shards_ != nullptr; }
+
   SlotPage& page() { return page_; }
   const OptimizerStaging& optimizer() const { return optimizer_; }
   /// Trainer's half: the memory of a slot that it has claimed.
@@ -35,17 +41,22 @@ class Slot {
 
   /// Measuring half: the filled snapshot, or null. Moves a filled slot to Loading.
   const Snapshot* BeginLoading() noexcept {
-    if (!page_.BeginLoading()) return nullptr;
+    if (shards_ != nullptr ? !shards_->Begin() : !page_.BeginLoading()) return nullptr;
     snapshot_.header = page_.header;
     snapshot_.stall_seconds = page_.stall_seconds;
     if (stream_ != nullptr) optimizer_.Fill(*stream_, snapshot_.optimizer);
     return &snapshot_;
   }
+  /// As those of SlotPage.
+  void Release() noexcept { shards_ != nullptr ? shards_->Release() : page_.Release(); }
+  void Done() noexcept { shards_ != nullptr ? shards_->Done() : page_.Done(); }
+  void TakeOver() noexcept { shards_ != nullptr ? shards_->TakeOver() : page_.TakeOver(); }
 
  private:
   SlotPage& page_;
   Snapshot snapshot_;
   OptimizerStaging optimizer_;
+  std::shared_ptr<Shards> shards_;
   std::shared_ptr<DeviceStream> stream_;  // null: the trainer's half writes the optimizer's state
 };
 

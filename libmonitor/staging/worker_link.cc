@@ -21,6 +21,10 @@ using std::chrono::steady_clock;
 
 // How often the server's news and the measurement's signs of life are looked for.
 constexpr milliseconds kLook{100};
+// The same while a snapshot of several ranks is not complete.
+constexpr milliseconds kLookForShards{5};
+// How long the ranks may take to get to making their monitors.
+constexpr std::chrono::seconds kLongestStart{100};
 // How long the trainer may take to copy the weights, or to get to waiting in finish().
 constexpr std::chrono::seconds kLongestCopy{60};
 
@@ -47,12 +51,20 @@ WorkerLink::~WorkerLink() {
   }
 }
 
+absl::Status WorkerLink::Gather() {
+  if (!manifest_.shard) return absl::OkStatus();
+  PTQWATCH_ASSIGN_OR_RETURN(
+      shards_, Shards::Open(memory_, manifest_, steady_clock::now() + kLongestStart, stopped_));
+  return absl::OkStatus();
+}
+
 void WorkerLink::Connect(Measurer measurer) {
   if (!options_.replaces.empty()) {
     measurer.announce(Event::Kind::kWorkerFailed, Severity::kError, options_.replaces);
   }
   measurer.wake();  // a snapshot of an earlier worker may wait
   page_.switches.nothing_to_measure = false;
+  if (shards_ != nullptr) shards_->PassOn();
   MutexLock lock(mutex_);
   measurer_ = std::make_shared<const Measurer>(std::move(measurer));
 }
@@ -66,6 +78,24 @@ void WorkerLink::PassOnServer(const Measurer& measurer) {
   }
   measurer.announce(Event::Kind::kServerFailed, news->failed ? Severity::kError : Severity::kInfo,
                     news->message);
+}
+
+milliseconds WorkerLink::WatchShards(const Measurer& measurer) {
+  if (shards_ == nullptr) return kLook;
+  shards_->PassOn();
+  if (const std::optional<std::string> why = shards_->Drop()) {
+    ++incomplete_;
+    // Announced less and less often.
+    if ((incomplete_ & (incomplete_ - 1)) == 0) {
+      measurer.announce(Event::Kind::kSnapshotSkipped, Severity::kWarning,
+                        StrCat(*why, " (incomplete so far: ", incomplete_, ")"));
+    }
+  }
+  if (shards_->complete()) {
+    measurer.wake();
+    return kLook;
+  }
+  return page_.slot.filled() ? kLookForShards : kLook;
 }
 
 bool WorkerLink::TrainerEnded() const {
@@ -85,8 +115,9 @@ bool WorkerLink::Wait(milliseconds longest) const {
 
 WorkerLink::End WorkerLink::Run() {
   bool woken = false;
+  milliseconds look = kLook;
   while (!stopped_.load(std::memory_order_relaxed)) {
-    woken = Wait(kLook) || woken;
+    woken = Wait(look) || woken;
     if (TrainerEnded()) return End::kTrainerGone;
     std::shared_ptr<const Measurer> measurer;
     {
@@ -99,6 +130,7 @@ WorkerLink::End WorkerLink::Run() {
     }
     if (measurer == nullptr) continue;
     if (std::exchange(woken, false)) measurer->wake();
+    look = WatchShards(*measurer);
     PassOnServer(*measurer);
     const double longest_silence = 1e-3 * static_cast<double>(manifest_.longest_silence_ms);
     if (longest_silence > 0 && measurer->silence() > longest_silence) return End::kSilent;
@@ -121,17 +153,34 @@ void WorkerLink::Stop() {
 }
 
 FillOutcome WorkerLink::TakeLast() {
-  const int64_t number = page_.last_step.asked.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const auto ask = [&] {
+    return shards_ != nullptr ? shards_->AskForLast()
+                              : void(page_.last_step.asked.fetch_add(1, std::memory_order_acq_rel));
+  };
+  const auto answer = [&]() -> std::optional<SnapshotResult> {
+    if (shards_ != nullptr) return shards_->LastTaken();
+    const Page::LastStep& last = page_.last_step;
+    if (last.answered.load(std::memory_order_acquire) != last.asked.load()) return std::nullopt;
+    return last.result.load(std::memory_order_relaxed);
+  };
+  ask();
   const auto until = steady_clock::now() + kLongestCopy;
-  while (page_.last_step.answered.load(std::memory_order_acquire) != number) {
+  std::optional<SnapshotResult> result;
+  while (!(result = answer()) || (shards_ != nullptr && result == SnapshotResult::kSkippedBusy)) {
+    if (result) {  // a rank holds a step that others do not
+      shards_->DropAll();
+      ask();
+    }
     if (steady_clock::now() >= until || stopped_ || TrainerEnded()) {
-      return FillOutcome::NotTaken(SnapshotResult::kFailed, 0,
-                                   "the trainer did not copy its weights");
+      return FillOutcome::NotTaken(
+          SnapshotResult::kFailed, 0,
+          StrCat(shards_ != nullptr ? shards_->WithoutAnswer() : "the trainer",
+                 " did not copy its weights"));
     }
     std::this_thread::sleep_for(milliseconds(1));
   }
   FillOutcome outcome;
-  outcome.result = page_.last_step.result.load(std::memory_order_relaxed);
+  outcome.result = *result;
   return outcome;
 }
 

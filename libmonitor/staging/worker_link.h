@@ -19,6 +19,7 @@
 #include "ptqwatch/status.h"
 #include "ptqwatch/subject.h"
 #include "staging/manifest.h"
+#include "staging/shards.h"
 #include "staging/shared_memory.h"
 #include "staging/shared_optimizer.h"
 #include "staging/slot_filler.h"
@@ -52,17 +53,26 @@ class WorkerLink {
   static absl::StatusOr<std::unique_ptr<WorkerLink>> Open(const Options& options);
   ~WorkerLink();
 
+  /// If the model is sharded, waits for the other ranks of this host, whose parts LiveTensors and
+  /// Optimizer then include. Call it first. Errors are those of Shards::Open.
+  absl::Status Gather();
+
   /// Keeps the memory mapped.
   std::shared_ptr<Page> page() { return {memory_, &page_}; }
   const Manifest& manifest() const { return manifest_; }
   pid_t trainer() const { return options_.process; }
   const std::string& replaces() const { return options_.replaces; }
   /// The tensors of the model as of the snapshot in the slot. They must not outlive page().
-  std::vector<NamedTensor> LiveTensors() const { return memory_->Tensors(manifest_.layout); }
+  std::vector<NamedTensor> LiveTensors() const {
+    return shards_ != nullptr ? shards_->tensors() : memory_->Tensors(manifest_.layout);
+  }
   /// The optimizer as of the snapshot in the slot; nullopt if the trainer shares none.
   std::optional<OptimizerView> Optimizer() const {
+    if (shards_ != nullptr) return shards_->Optimizer();
     return optimizer_ ? optimizer_->Read() : std::nullopt;
   }
+  /// Null if the model is not sharded.
+  const std::shared_ptr<Shards>& shards() const { return shards_; }
   /// Makes the trainer, which is inside finish(), fill the slot, and waits for it.
   FillOutcome TakeLast();
   /// Once, when the monitor has started: lets the trainer take snapshots.
@@ -80,6 +90,10 @@ class WorkerLink {
   /// Any thread: waits until the trainer has sent a signal since the last call, or for `longest`.
   /// For one caller.
   void WaitForSignal(std::chrono::milliseconds longest);
+  /// Any thread: the monitor has finished, which other ranks may wait for.
+  void TellFinished() {
+    if (shards_ != nullptr) shards_->TellFinished();
+  }
   /// Any thread: the worker has sent an alarm to the trainer.
   void CountAlarm() { page_.alarms.fetch_add(1, std::memory_order_release); }
   /// Any thread: makes Run return.
@@ -87,6 +101,8 @@ class WorkerLink {
 
  private:
   WorkerLink(const Options& options, SharedMemory memory, Manifest manifest);
+  // Follows the other ranks. Returns how long to wait for the next look.
+  std::chrono::milliseconds WatchShards(const Measurer& measurer);
   void PassOnServer(const Measurer& measurer);
   bool TrainerEnded() const;
   // Whether the trainer has left something.
@@ -97,6 +113,8 @@ class WorkerLink {
   Page& page_;
   const Manifest manifest_;
   const std::optional<SharedOptimizer> optimizer_;
+  std::shared_ptr<Shards> shards_;
+  int64_t incomplete_ = 0;  // snapshots; used by Run
   const int stop_;
   std::atomic<bool> stopped_{false};
   uint64_t server_seen_ = 0;  // used by Run

@@ -21,8 +21,8 @@ def kind_of(optimizer):
     return _KINDS.get(type(optimizer))
 
 
-def view_of(optimizer, tensors):
-    """A dict of OptimizerView's fields, or None without a kind.
+def view_of(optimizer, tensors, held=True):
+    """A dict of OptimizerView's fields, or None without a kind. `held`: the optimizer has the parameters that the model lists.
 
     `tensors` are the model's, as named_tensors lists them. Parameters are matched by identity. Copies no tensor.
     """
@@ -32,6 +32,8 @@ def view_of(optimizer, tensors):
         return None
     if kind == "muon":
         return named_view(kind, "there is no formula for muon")
+    if not held:
+        return named_view(kind, "the optimizer has flat parameters, not the model's")
     if kind == "adam" and any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
         kind = "adamw"
     names = {}

@@ -19,7 +19,7 @@ import weakref
 
 import torch
 
-from ptqwatch import _channel, _native, _package
+from ptqwatch import _channel, _native, _package, _shards
 from ptqwatch._watch import seconds
 
 _log = logging.getLogger("ptqwatch")
@@ -27,6 +27,8 @@ _monitors: "weakref.WeakSet[ProcessMonitor]" = weakref.WeakSet()
 
 # Exit status of a worker whose successor would fail in the same way.
 FAILED_STATUS = 78
+# How many seconds a rank waits in finish() for another process that measures.
+_LONGEST_ABSENCE = 30.0
 # Set in a worker, where no other monitor is made.
 in_worker = False
 
@@ -83,9 +85,14 @@ class ProcessMonitor:
             self._failure = "disabled by PTQWATCH_DISABLE"
             return
         strict = options.get("on_failure") == "error"
+        self._shard = None  # the place of this rank if the model is sharded
+        self._measures = True  # and not the process of another rank
         try:
+            if adapter.sharded:
+                options = self._enter_shard(build, dict(options))
             self._start(adapter, build, losses, probe, calibration, curvature, dict(options))
         except BaseException as error:  # Ctrl-C, too
+            self._refuse_shard(str(error))
             self.stop(0)
             if self._temporary:
                 shutil.rmtree(self._temporary, ignore_errors=True)
@@ -93,11 +100,47 @@ class ProcessMonitor:
                 raise
             self._failure = str(error)
         if self._failure:
+            self._refuse_shard(self._failure)
             self.step = _ignore
             if strict:
                 self.stop()
                 raise RuntimeError(self._failure)
             _log.error("nothing is measured: %s", self._failure)
+
+    def _enter_shard(self, build, options):
+        """Options for the monitor of this host."""
+        run_dir = options.get("run_dir")
+        if not run_dir:
+            raise ValueError("run_dir = None: the model is sharded over ranks, which find each other in run_dir")
+        if build is None:
+            raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
+        place = _shards.place()
+        self._shard = (place.job, os.path.join(os.path.abspath(run_dir), "shards"), place.rank, place.local_ranks)
+        self._measures = place.local_rank == 0
+        for name in ("rank", "ranks"):
+            options.pop(name, None)
+        if place.hosts > 1:
+            options.update(rank=place.host, ranks=place.hosts)
+        if not self._measures:
+            options.pop("serve", None)
+        return {**options, "ranks_from_environment": False}
+
+    def _refuse_shard(self, why):
+        """Tells the other ranks, which would wait."""
+        if self._shard:
+            _native.refuse_shard(self._shard, why)
+
+    def _await_measurer(self, until):
+        """Waits until the process of local rank 0 measures, as watch() does there."""
+        while not self._native.measurer[0]:
+            self._failure = _native.shard_problem(self._shard)
+            if self._failure:
+                return
+            if time.monotonic() >= until:
+                _log.warning("the monitor of local rank 0 is not ready after %g s; training starts without it", self._settings["start_timeout"])
+                break
+            time.sleep(0.05)
+        self.step = self._native.step
 
     def _start(self, adapter, build, losses, probe, calibration, curvature, options):
         if options.pop("copy_beside_training", None):
@@ -111,7 +154,7 @@ class ProcessMonitor:
         if options.get("run_dir"):
             options["run_dir"] = os.path.abspath(options["run_dir"])
         rank, own_dir = _native.enter_rank(options)
-        why = _native.why_another_serves(rank or 0)
+        why = "" if self._shard else _native.why_another_serves(rank or 0)
         if serve and why:
             _log.info("no server beside this process: %s; only local rank 0 starts one", why)
             serve = None
@@ -124,8 +167,12 @@ class ProcessMonitor:
         # Pickled first: a mistake in a name costs nothing then.
         parts, needs_main = _package.pack(adapter.model, build, losses, adapter._structure, adapter._train_step,
                                           self._settings["cloudpickle"])
-        self._native = _native.ProcessTrainer(adapter, options, self._settings["longest_silence"])
+        self._native = _native.ProcessTrainer(adapter, options, self._settings["longest_silence"], self._shard)
         self._pin()
+        if not self._measures:
+            _monitors.add(self)
+            self._await_measurer(time.monotonic() + self._settings["start_timeout"])
+            return
         content = pickle.dumps({
             "surroundings": _package.surroundings(needs_main),
             "parts": parts,
@@ -251,11 +298,30 @@ class ProcessMonitor:
         if self._inert or self._failure:
             reason = self._failure or "the monitor has stopped"
         else:
-            reason = self._finish(time.monotonic() + timeout)
+            deadline = time.monotonic() + timeout
+            reason = self._finish(deadline) if self._measures else self._follow_finish(deadline)
             self._pass_on_alarms()
         if reason:
             _log.warning("not everything was measured: %s", reason)
         return not reason
+
+    def _follow_finish(self, deadline):
+        """Copies this rank's part if the process of another rank asks for it, until that has finished."""
+        process, before = self._native.measurer
+        if not process:
+            return "the monitor of local rank 0 is not ready"
+        gone = None
+        while (now := time.monotonic()) < deadline:
+            self._native.serve_finish()
+            process, finished = self._native.measurer
+            if finished != before:
+                return ""
+            if os.path.exists(f"/proc/{process}"):
+                gone = None
+            elif now - (gone := gone or now) > _LONGEST_ABSENCE:
+                break
+            time.sleep(0.005)
+        return "the monitor of local rank 0 " + ("has ended" if gone else "did not finish in time")
 
     def _finish(self, deadline):
         reason = "the monitor's process is not ready"
@@ -278,9 +344,12 @@ class ProcessMonitor:
         timeout = seconds("stop", timeout, 2.0)
         self._stopped = True
         self.step = _ignore
+        self._native.withdraw()
         self._native.stop_server(0.2)
         asked = self._ready and _channel.send(
             self._end, {"do": "stop", "number": 0, "worker": self._ready["ready"], "timeout": 0.8 * timeout})
+        if not self._measures:
+            return True
         self._native.stop_worker(timeout if asked else 0)
         if self._end is not None:
             self._drain()
@@ -299,6 +368,8 @@ class ProcessMonitor:
         """As of the newest worker's start."""
         if self._failure or self._native is None:
             return f"nothing is measured: {self._failure}\n"
+        if not self._measures:
+            return f"this rank copies its part of the model; the monitor of local rank 0 measures, in {os.path.dirname(self._shard[1])}\n"
         self._refresh()
         return self._ready.get("description", "the monitor's process is not ready\n")
 

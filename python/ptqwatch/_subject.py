@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch.nn.parameter import is_lazy
 
-# Parts of parameter names that wrappers add.
-_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+from ptqwatch._shards import parts_of, without_wrappers
 
 
 class CooldownStep(NamedTuple):
@@ -69,36 +68,31 @@ def local(tensor):
     return tensor._local_tensor if type(tensor).__name__ == "DTensor" else tensor
 
 
-def _is_whole(tensor):
-    return local(tensor).shape == tensor.shape and not any(placement.is_partial() for placement in tensor.placements)
-
-
 def named_tensors(module):
     """Parameters and buffers as (name, tensor, is_parameter), tied ones under each name, without the names of wrappers."""
     tensors = list(_named_parameters(module))
     tensors += [(name, value, False) for name, value in module.named_buffers(remove_duplicate=False)]
-    for wrapper in _WRAPPERS:
-        tensors = [(name.replace(wrapper, ""), *rest) for name, *rest in tensors]
-    return tensors
+    return [(without_wrappers(name), *rest) for name, *rest in tensors]
 
 
-def refusal_of(model):
-    """Why this model cannot be watched in its process; empty if it can."""
+def is_sharded(model):
+    """Whether other ranks have parts of the model, or hold it in a way that cannot be read."""
+    try:
+        return parts_of(unwrap(model), named_tensors(unwrap(model))) is not None
+    except ValueError:
+        return True
+
+
+def refusal_of(model, parts):
+    """Why this model cannot be watched in its process; empty if it can. `parts`: those of a sharded one."""
     instead = "its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
-    for name, module in model.named_modules():
-        if type(module).__name__ == "FullyShardedDataParallel":
-            return f"module '{name}' is sharded over ranks (FullyShardedDataParallel); {instead}"
-    for name, value, is_parameter in named_tensors(model):
+    for name, value, is_parameter in named_tensors(model) if parts is None else [part[:3] for part in parts]:
         kind = "parameter" if is_parameter else "buffer"
-        if type(value).__name__ == "DTensor" and not _is_whole(value):
-            return f"{kind} '{name}' is a DTensor, which is sharded over ranks; {instead}"
-        if hasattr(value, "ds_id"):
-            return f"{kind} '{name}' is sharded over ranks (DeepSpeed ZeRO-3); {instead}"
         if is_lazy(value):
             return f"{kind} '{name}' has no shape before the model has run: run it on a batch before ptqwatch.watch()"
         if value.is_meta:
             return f"{kind} '{name}' is on the meta device and has no values; {instead}"
-        if is_parameter and value.numel() == 0:
+        if parts is None and is_parameter and value.numel() == 0:
             return f"{kind} '{name}' has size 0: sharded or not initialised; {instead}"
         if torch.utils._python_dispatch.is_traceable_wrapper_subclass(local(value)):
             return f"{kind} '{name}' is a {type(local(value)).__name__}, not a plain tensor; {instead}"
@@ -159,7 +153,13 @@ class ModelAdapter:
 
     def __init__(self, model, build, losses, structure, optimizer=None, train_step=None, named_optimizer=None):
         self.model = unwrap(model)
-        self.refusal = refusal_of(self.model)
+        self.refusal, parts = "", None
+        try:
+            parts = self._parts()
+        except ValueError as error:
+            self.refusal = f"{error}; its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
+        self.sharded = parts is not None
+        self.refusal = self.refusal or refusal_of(self.model, parts)
         self.can_train = train_step is not None
         self._build = build
         self._losses = losses
@@ -178,7 +178,12 @@ class ModelAdapter:
         """The trainer's tensors."""
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             raise RuntimeError("a CUDA graph is being captured; call step() outside of the capture")
-        return [(name, local(value), is_parameter) for name, value, is_parameter in named_tensors(self.model)]
+        if not self.sharded:
+            return [(name, local(value), is_parameter) for name, value, is_parameter in named_tensors(self.model)]
+        return [(name, part.local, is_parameter, part.shape, part.offset) for name, _, is_parameter, part in self._parts()]
+
+    def _parts(self):
+        return parts_of(self.model, named_tensors(self.model))
 
     def build(self):
         """Makes the replica: by `build`, or as a copy of the model."""
@@ -229,7 +234,9 @@ class ModelAdapter:
 
         if self._named_optimizer:
             return named_view(**self._named_optimizer)
-        return None if self._optimizer is None else view_of(self._optimizer, named_tensors(self.model))
+        if self._optimizer is None:
+            return None
+        return view_of(self._optimizer, named_tensors(self.model), held=not self.sharded or all(part.held for *_, part in self._parts()))
 
     def train(self, index, steps, learning_rate, batch):
         """Makes one optimizer step of the replica by `train_step`."""

@@ -213,6 +213,8 @@ def watch(
     adapter = ModelAdapter(model, build, losses, structure, optimizer, train_step)
     if rule is not None and kind_of(rule) is None:
         _log.warning("reports have no distance to the edge of stability: there is no formula for %s", type(rule).__name__)
+    if mode == "thread" and adapter.sharded:
+        adapter.refusal = adapter.refusal or "the model is sharded over ranks; watch it with mode='process', and call watch() on every rank"
     if mode == "process" and not adapter.refusal:
         from ptqwatch._process import ProcessMonitor
 

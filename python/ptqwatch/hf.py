@@ -12,11 +12,13 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import CallbackHandler
 
 from ptqwatch._scalars import NewReports
+from ptqwatch._subject import is_sharded
 from ptqwatch._watch import watch
 
 
 class PtqwatchCallback(TrainerCallback):
-    """Watches the Trainer's model from the first step to the last, on the first process of a run.
+    """Watches the Trainer's model from the first step to the last, on the first process of a run or, if the weights are
+    sharded, on all (docs/sharded.md).
 
     losses        as in ptqwatch.watch(); by default for causal language models, whose probe batches are dicts of `input_ids` and,
                   if needed, `attention_mask` and `labels`
@@ -40,7 +42,7 @@ class PtqwatchCallback(TrainerCallback):
         self._handler = None
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
-        if not state.is_world_process_zero:
+        if not state.is_world_process_zero and not is_sharded(model):
             return
         if self.monitor is not None:
             self.monitor.stop()

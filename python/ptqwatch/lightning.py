@@ -15,11 +15,13 @@ except ImportError:
     from pytorch_lightning.callbacks import Callback
 
 from ptqwatch._scalars import NewReports
+from ptqwatch._subject import is_sharded
 from ptqwatch._watch import watch
 
 
 class PtqwatchCallback(Callback):
-    """Watches the LightningModule from the first step of the optimizer to the last, on the first process of a run.
+    """Watches the LightningModule from the first step of the optimizer to the last, on the first process of a run or, if the weights are
+    sharded, on all (docs/sharded.md).
 
     losses, probe, build, options
                   as in ptqwatch.watch(); `losses` gets a copy of the LightningModule
@@ -43,7 +45,9 @@ class PtqwatchCallback(Callback):
         self._reports = None
 
     def on_train_start(self, trainer, pl_module):
-        if not trainer.is_global_zero:
+        whole = trainer.strategy.model  # FSDPStrategy's root is around the module
+        model = whole if isinstance(whole, torch.nn.Module) and is_sharded(whole) else pl_module
+        if not trainer.is_global_zero and model is pl_module:
             return
         if self.monitor is not None:
             self.monitor.stop()
@@ -51,7 +55,7 @@ class PtqwatchCallback(Callback):
         if trainer.optimizers:
             arguments.setdefault("optimizer", trainer.optimizers[0])
         self.monitor = watch(
-            pl_module, run_dir=self._run_dir or os.path.join(trainer.default_root_dir, "ptqwatch"), **arguments)
+            model, run_dir=self._run_dir or os.path.join(trainer.default_root_dir, "ptqwatch"), **arguments)
         self._reports = NewReports(self.monitor)
         self._step = trainer.global_step
 

@@ -47,18 +47,26 @@ milliseconds FromSeconds(double seconds) {
   return milliseconds(static_cast<int64_t>(1e3 * std::clamp(seconds, 0.0, kMost)));
 }
 
+internal::ShardPlace PlaceFrom(const py::object& fields) {
+  auto [job, directory, rank, local_ranks] =
+      fields.cast<std::tuple<std::string, std::string, int64_t, int64_t>>();
+  return {std::move(job), std::move(directory), rank, local_ranks};
+}
+
 // The trainer's side, and the process that measures.
 class NativeTrainer {
  public:
-  NativeTrainer(const py::object& adapter, const py::dict& fields, double longest_silence) {
+  // `shard`: (job, directory, rank, local ranks) of a model that is sharded, or None.
+  NativeTrainer(const py::object& adapter, const py::dict& fields, double longest_silence,
+                const py::object& shard) {
     MonitorOptions options = OptionsFrom(fields);
     RaiseIfError(internal::EnterRank(options));
     RaiseIfError(Validate(options));
     auto subject = std::make_unique<PythonSubject>(adapter, Batches(), Batches(), Batches());
-    trainer_ = WithoutGil([&] {
-      return ProcessTrainer::Create(std::move(subject), options,
-                                    {.longest_silence_ms = FromSeconds(longest_silence).count()});
-    });
+    internal::Manifest manifest{.longest_silence_ms = FromSeconds(longest_silence).count()};
+    if (!shard.is_none()) manifest.shard = PlaceFrom(shard);
+    trainer_ = WithoutGil(
+        [&] { return ProcessTrainer::Create(std::move(subject), options, std::move(manifest)); });
   }
   // Waits for threads that need no interpreter, and leaves a forked child's copy as it is.
   ~NativeTrainer() {
@@ -136,6 +144,13 @@ class NativeTrainer {
     if (server_ != nullptr) server_->Stop(FromSeconds(timeout));
   }
 
+  // Of a rank whose part another process measures: the process that does so, 0 before it is ready,
+  // and how many times it has finished.
+  std::pair<pid_t, int64_t> Measurer() const {
+    const internal::Page::Answers& answers = trainer_->page().answers;
+    return {answers.ready.load(), answers.finished.load()};
+  }
+
   ProcessTrainer& trainer() { return *trainer_; }
   bool here() const { return process_.here(); }
 
@@ -159,8 +174,8 @@ std::unique_ptr<NativeWorker> OpenWorker(int memory, int wake, int trainer, pid_
 void BindTrainer(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   py::class_<NativeTrainer>(module, "ProcessTrainer")
-      .def(py::init<const py::object&, const py::dict&, double>(), py::arg("adapter"),
-           py::arg("options"), py::arg("longest_silence"))
+      .def(py::init<const py::object&, const py::dict&, double, const py::object&>(),
+           py::arg("adapter"), py::arg("options"), py::arg("longest_silence"), py::arg("shard"))
       .def_property_readonly("step", &NativeTrainer::Step)
       .def("step_mistakes", &NativeTrainer::StepMistakesText)
       .def("serve_finish", &NativeTrainer::ServeFinish)
@@ -175,6 +190,7 @@ void BindTrainer(py::module_& module) {
           },
           py::arg("program"), py::arg("arguments"), py::arg("environment"), py::arg("files"),
           py::arg("final_status"), py::arg("first_pause"), py::arg("longest_pause"))
+      .def("withdraw", [](NativeTrainer& self) { self.trainer().Withdraw(); })
       .def("worker", &NativeTrainer::Worker)
       .def("stop_worker", &NativeTrainer::StopWorker, Unlocked())
       .def(
@@ -200,6 +216,7 @@ void BindTrainer(py::module_& module) {
              return fields;
            })
       .def("stop_server", &NativeTrainer::StopServer, Unlocked())
+      .def_property_readonly("measurer", &NativeTrainer::Measurer)
       .def_property_readonly("here", &NativeTrainer::here)
       .def_property_readonly("bytes", [](NativeTrainer& self) { return self.trainer().bytes(); })
       .def_property_readonly(
@@ -246,6 +263,15 @@ void BindProcess(py::module_& module) {
       },
       "The rank of a monitor with these options, or None for a trainer alone, and its run "
       "directory.");
+  module.def("refuse_shard", [](const py::object& shard, const std::string& why) {
+    internal::ShardAddress::Refuse(PlaceFrom(shard), why);
+  });
+  module.def("shard_problem", [](const py::object& shard) {
+    const internal::ShardsFound found = internal::FindShards(PlaceFrom(shard));
+    if (found.problems.empty()) return std::string();
+    const auto& [rank, why] = *found.problems.begin();
+    return internal::StrCat("rank ", rank, " does not share its part of the model: ", why);
+  });
   module.def("why_another_serves", &internal::WhyAnotherServes, py::arg("rank"));
   module.def("make_served_directory", [] { return ValueOrRaise(internal::MakeServedDirectory()); });
 }

@@ -12,8 +12,12 @@ namespace {
 std::vector<NamedTensor> NamedTensors(const py::object& list) {
   std::vector<NamedTensor> tensors;
   for (const py::handle entry : list) {
-    auto [name, tensor, is_parameter] = entry.cast<std::tuple<std::string, at::Tensor, bool>>();
-    tensors.push_back({std::move(name), std::move(tensor), is_parameter});
+    const auto fields = entry.cast<py::tuple>();
+    tensors.push_back(
+        {fields[0].cast<std::string>(), fields[1].cast<at::Tensor>(), fields[2].cast<bool>()});
+    if (fields.size() == 3) continue;
+    tensors.back().global_shape = fields[3].cast<std::vector<int64_t>>();
+    tensors.back().offset = fields[4].cast<std::vector<int64_t>>();
   }
   return tensors;
 }

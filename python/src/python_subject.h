@@ -51,7 +51,8 @@ class LossesCall {
 /// ptqwatch/_subject.py). Its methods are called with the interpreter's lock, which is free
 /// otherwise:
 ///
-///   live() -> [(name, tensor, is_parameter)]           as Subject::LiveTensors
+///   live() -> [(name, tensor, is_parameter)]           as Subject::LiveTensors; of a model that is
+///                                                      sharded, with global_shape and offset
 ///   build() -> [(name, tensor, is_parameter)]          makes the replica and lists its tensors
 ///   losses([tensor]) -> (values, weights, logits, correct, training)
 ///                                                      the last four may be None; `training` is

@@ -84,6 +84,14 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   bool is_parameter = true;
+  /// If training is sharded and this process has a part of the tensor: the shape of the whole.
+  /// `tensor` may be empty, and it may be the whole. Only a monitor whose measuring half is a
+  /// process measures such a model (MonitorOptions::process).
+  std::vector<int64_t> global_shape = {};
+  /// Where the part begins in the whole. With an index for each dimension, the part is a box of the
+  /// whole. With a single number, if the whole has more dimensions, the part is a vector: a run of
+  /// the elements of the flattened whole.
+  std::vector<int64_t> offset = {};
 };
 
 /// One parameter that an optimizer updates.

@@ -39,7 +39,7 @@ struct SharedOptimizerTest : ::testing::Test {
   }
   // False without an optimizer.
   bool Share() {
-    int64_t end = LayoutOf(table).second;
+    int64_t end = LayoutOf(table, live).second;
     const OptimizerLayout layout = SharedOptimizer::Place(read, table, end).value();
     memory.emplace(SharedMemory::Make(end, /*manifest=*/"", /*every=*/1, /*stretch=*/0).value());
     trainer = SharedOptimizer::In(*memory, layout);

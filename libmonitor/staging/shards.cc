@@ -1,0 +1,304 @@
+#include "staging/shards.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "staging/shard_address.h"
+
+namespace ptqwatch::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kLookForRanks{50};
+// How far ranks may be apart in time. Training itself lets them wait for each other.
+constexpr std::chrono::seconds kLongestWait{60};
+
+// The memory behind a path; an error if there is none, or none of this launch.
+absl::StatusOr<std::pair<std::shared_ptr<const SharedMemory>, Manifest>> MemoryAt(
+    const std::string& path, const ShardPlace& own, int64_t rank) {
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return absl::ErrnoToStatus(errno, path);
+  PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(file));
+  PTQWATCH_ASSIGN_OR_RETURN(Manifest manifest, ManifestFromJson(memory.manifest()));
+  if (!manifest.shard || manifest.shard->job != own.job || manifest.shard->rank != rank) {
+    return absl::NotFoundError(StrCat(path, " is the memory of another launch"));
+  }
+  return std::pair{std::make_shared<const SharedMemory>(std::move(memory)), std::move(manifest)};
+}
+
+std::string Listed(const std::vector<int64_t>& ranks) {
+  std::string text;
+  for (const int64_t rank : ranks) text += StrCat(text.empty() ? "" : ", ", rank);
+  return StrCat(ranks.size() == 1 ? "rank " : "ranks ", text);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const SharedMemory> own,
+                                                     const Manifest& manifest,
+                                                     steady_clock::time_point until,
+                                                     const std::atomic<bool>& stopped) {
+  const ShardPlace& place = *manifest.shard;
+  std::map<int64_t, Rank> ranks;
+  ranks[place.rank] = {place.rank, std::move(own), manifest};
+  std::string problem;
+  while (std::ssize(ranks) < place.local_ranks) {
+    if (stopped) return absl::CancelledError("the monitor was stopped");
+    const ShardsFound found = FindShards(place);
+    for (const auto& [rank, why] : found.problems) {
+      return absl::FailedPreconditionError(
+          StrCat("rank ", rank, " does not share its part of the model: ", why));
+    }
+    for (const auto& [rank, path] : found.memory) {
+      if (ranks.contains(rank)) continue;
+      auto memory = MemoryAt(path, place, rank);
+      if (memory.ok()) {
+        ranks[rank] = {rank, std::move(memory->first), std::move(memory->second)};
+      } else {
+        problem = StrCat(" (of rank ", rank, ": ", memory.status(), ")");
+      }
+    }
+    if (std::ssize(ranks) >= place.local_ranks) break;
+    if (steady_clock::now() >= until) {
+      std::vector<int64_t> here;
+      for (const auto& [rank, unused] : ranks) here.push_back(rank);
+      return absl::DeadlineExceededError(
+          StrCat("the model is sharded over ", place.local_ranks, " ranks of this host, and only ",
+                 Listed(here), " shared a part of it: make a monitor on each rank", problem));
+    }
+    std::this_thread::sleep_for(kLookForRanks);
+  }
+  std::vector<Rank> listed;
+  listed.push_back(std::move(ranks.extract(place.rank).mapped()));
+  for (auto& [number, rank] : ranks) {
+    if (rank.manifest.schedule != manifest.schedule) {
+      return absl::FailedPreconditionError(
+          StrCat("the ranks have different options: schedule of rank ", place.rank, ": ",
+                 manifest.schedule, "; of rank ", number, ": ", rank.manifest.schedule));
+    }
+    listed.push_back(std::move(rank));
+  }
+  std::unique_ptr<Shards> shards(new Shards(std::move(listed)));
+  PTQWATCH_RETURN_IF_ERROR(shards->Assemble());
+  return shards;
+}
+
+absl::Status Shards::Assemble() {
+  std::vector<WholeTensors::Rank> weights;
+  std::vector<WholeTensors::Rank> moments;
+  std::vector<std::vector<SharedTensor>> layouts;  // of the moments, which are cut as the weights
+  layouts.reserve(ranks_.size());
+  for (Rank& rank : ranks_) {
+    weights.push_back({rank.rank, rank.memory.get(), &rank.manifest.layout});
+    rank.optimizer = SharedOptimizer::In(*rank.memory, rank.manifest.optimizer);
+    std::map<std::string_view, const SharedTensor*> named;
+    for (const SharedTensor& tensor : rank.manifest.layout) named[tensor.name] = &tensor;
+    std::vector<SharedTensor>& layout = layouts.emplace_back();
+    for (const SharedTensor& moment : rank.manifest.optimizer.moments) {
+      if (moment.offset == 0) continue;
+      const SharedTensor& weight = *named.at(moment.name);
+      layout.push_back(moment);
+      layout.back().global_shape = weight.global_shape;
+      layout.back().part_offset = weight.part_offset;
+    }
+    moments.push_back({rank.rank, rank.memory.get(), &layout});
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(weights_, WholeTensors::Make(weights));
+  PTQWATCH_ASSIGN_OR_RETURN(moments_, WholeTensors::Make(moments));
+  weights_->Assemble();
+  moments_->Assemble();
+  return absl::OkStatus();
+}
+
+std::optional<OptimizerView> Shards::Optimizer() const {
+  std::map<std::string_view, at::Tensor> whole;
+  for (const NamedTensor& moment : moments_->tensors()) whole[moment.name] = moment.tensor;
+  std::optional<OptimizerView> all;
+  std::map<std::string, size_t> known;
+  for (const Rank& rank : ranks_) {
+    std::optional<OptimizerView> view = rank.optimizer ? rank.optimizer->Read() : std::nullopt;
+    if (!view) continue;
+    if (!all) {
+      all = *view;
+      all->parameters.clear();
+    }
+    if (all->unavailable.empty()) all->unavailable = view->unavailable;
+    for (OptimizedParameter& parameter : view->parameters) {
+      if (parameter.second_moment.defined()) parameter.second_moment = whole[parameter.name];
+      const auto [found, added] = known.emplace(parameter.name, all->parameters.size());
+      if (added) {
+        all->parameters.push_back(std::move(parameter));
+      } else if (parameter.second_moment.defined()) {
+        // A rank without elements of a parameter may never have updated it.
+        all->parameters[found->second] = std::move(parameter);
+      }
+    }
+  }
+  return all;
+}
+
+std::string Shards::Describe() const {
+  std::string text =
+      StrCat("the model is sharded over ", ranks_.size(), " ranks, which copy their parts:\n");
+  for (const Rank& rank : ranks_) {
+    const auto bytes = weights_->bytes().find(rank.rank);
+    text += bytes == weights_->bytes().end()
+                ? StrCat("  rank ", rank.rank, ": only parts that ranks before it have\n")
+                : StrFormat("  rank %d: %.3f MB of weights\n", rank.rank,
+                            1e-6 * static_cast<double>(bytes->second));
+  }
+  return text;
+}
+
+bool Shards::AllHold() const {
+  const SlotPage& first = ranks_[0].slot();
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return rank.slot().filled() && rank.slot().header.info.step == first.header.info.step;
+  });
+}
+
+bool Shards::complete() const {
+  MutexLock lock(mutex_);
+  return AllHold();
+}
+
+bool Shards::Begin() noexcept {
+  MutexLock lock(mutex_);
+  // Rests delay the measurement and not the copies, because ranks would not rest at the same steps.
+  const int64_t rest = ranks_[0].page().switches.rest_until_ns;
+  if (!AllHold() || steady_clock::now().time_since_epoch() < std::chrono::nanoseconds(rest)) {
+    return false;
+  }
+  for (const Rank& rank : ranks_) rank.slot().BeginLoading();
+  weights_->Assemble();
+  moments_->Assemble();
+  return true;
+}
+
+void Shards::Release() noexcept {
+  MutexLock lock(mutex_);
+  for (const Rank& rank : ranks_) rank.slot().Release();
+}
+
+void Shards::Done() noexcept {
+  for (const Rank& rank : ranks_) rank.slot().Done();
+}
+
+void Shards::TakeOver() noexcept {
+  MutexLock lock(mutex_);
+  for (const Rank& rank : ranks_) rank.slot().TakeOver();
+}
+
+void Shards::PassOn() noexcept {
+  const Page& first = ranks_[0].page();
+  for (size_t i = 1; i < ranks_.size(); ++i) {
+    Page& page = ranks_[i].page();
+    if (!page.past_known && first.past_known) {
+      page.past = first.past;
+      page.past_known = true;
+    }
+    page.answers.ready = getpid();
+    TrainerSwitches& to = page.switches;
+    to.every = first.switches.every.load();
+    to.stretch = first.switches.stretch.load();
+    to.paused = first.switches.paused.load();
+    to.requests = first.switches.requests.load();
+    to.nothing_to_measure = first.switches.nothing_to_measure.load();
+  }
+}
+
+std::optional<std::string> Shards::Lacking(const Rank& rank) const {
+  const int64_t held = rank.slot().header.info.step;
+  if (rank.page().board.step() < held) return StrCat("rank ", rank.rank, " has gone back");
+  for (const Rank& other : ranks_) {
+    // Read before the slot, which is filled before the step after it.
+    const std::optional<int64_t> step = other.page().board.step();
+    const SlotPage& slot = other.slot();
+    if (slot.filled() && slot.header.info.step == held) continue;
+    if (step > held) return StrCat("rank ", other.rank, " did not copy its part");
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> Shards::Drop() {
+  MutexLock lock(mutex_);
+  std::vector<const Rank*> holding;
+  for (const Rank& rank : ranks_) {
+    if (rank.slot().filled()) holding.push_back(&rank);
+  }
+  if (holding.empty() || AllHold()) {
+    waiting_for_ = SlotPage::kNoStep;
+    return std::nullopt;
+  }
+  std::optional<std::string> why;
+  const auto now = steady_clock::now();
+  const int64_t step = holding[0]->slot().header.info.step;
+  if (std::exchange(waiting_for_, step) != step) waiting_since_ = now;
+  const bool too_long = now - waiting_since_ > kLongestWait;
+  for (const Rank* rank : holding) {
+    std::optional<std::string> lacking = Lacking(*rank);
+    if (!lacking && !too_long) continue;
+    if (!lacking) {
+      std::vector<int64_t> missing;
+      for (const Rank& other : ranks_) {
+        if (!other.slot().filled()) missing.push_back(other.rank);
+      }
+      lacking = StrCat(Listed(missing), " did not arrive within ", kLongestWait.count(), " s");
+    }
+    const SnapshotHeader& header = rank->slot().header;
+    // A request is served again.
+    if (rank == &ranks_[0] && header.trigger == SnapshotTrigger::kRequest) {
+      rank->page().switches.requests.fetch_add(1);
+    }
+    if (!why) why = StrCat("the snapshot of step ", header.info.step, " is incomplete: ", *lacking);
+    rank->slot().Drop();
+  }
+  return why;
+}
+
+void Shards::DropAll() noexcept {
+  MutexLock lock(mutex_);
+  for (const Rank& rank : ranks_) rank.slot().Drop();
+}
+
+void Shards::AskForLast() noexcept {
+  for (const Rank& rank : ranks_) {
+    rank.page().last_step.asked.fetch_add(1, std::memory_order_acq_rel);
+  }
+}
+
+std::optional<SnapshotResult> Shards::LastTaken() const noexcept {
+  SnapshotResult result = SnapshotResult::kTaken;
+  for (const Rank& rank : ranks_) {
+    const Page::LastStep& last = rank.page().last_step;
+    if (last.answered.load(std::memory_order_acquire) != last.asked.load()) return std::nullopt;
+    if (result == SnapshotResult::kTaken) result = last.result.load(std::memory_order_relaxed);
+  }
+  return result;
+}
+
+std::string Shards::WithoutAnswer() const {
+  std::vector<int64_t> without;
+  for (const Rank& rank : ranks_) {
+    const Page::LastStep& last = rank.page().last_step;
+    if (last.answered != last.asked) without.push_back(rank.rank);
+  }
+  return Listed(without);
+}
+
+void Shards::TellFinished() noexcept {
+  for (size_t i = 1; i < ranks_.size(); ++i) {
+    ranks_[i].page().answers.finished.fetch_add(1, std::memory_order_release);
+  }
+}
+
+}  // namespace ptqwatch::internal

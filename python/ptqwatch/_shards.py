@@ -1,0 +1,170 @@
+"""A model whose weights are sharded over ranks: the parts of this rank, and its place. Nothing here communicates."""
+
+import math
+import os
+from typing import NamedTuple
+
+import torch
+
+# Parts of parameter names that wrappers add.
+_WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
+# Set by launchers alike in all processes of a launch, and differently in any other launch.
+_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID")
+# (rank on this host, number of ranks there).
+_LOCAL = (("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+          ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"), ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"))
+
+
+def without_wrappers(name):
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+class Place(NamedTuple):
+    """This process among those over which the model is sharded."""
+
+    rank: int
+    ranks: int
+    local_rank: int  #: on this host
+    local_ranks: int
+
+    @property
+    def hosts(self):
+        return self.ranks // self.local_ranks
+
+    @property
+    def host(self):
+        return int(os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or self.rank // self.local_ranks)
+
+    @property
+    def job(self):
+        """Equal for the ranks of this host in this launch alone."""
+        return ":".join([*(os.environ.get(name, "") for name in _JOB), str(self.ranks), str(self.host)])
+
+
+def place():
+    """The Place of this process. ValueError if the variables of the launcher contradict each other."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
+    for names in _LOCAL:
+        texts = [os.environ.get(name, "") for name in names]
+        if not all(texts):
+            continue
+        if not all(text.isdigit() for text in texts) or not int(texts[0]) < int(texts[1]) or ranks % int(texts[1]):
+            raise ValueError(f"{names[0]} = {texts[0]!r} and {names[1]} = {texts[1]!r} of {ranks} ranks: each host must have as many")
+        return Place(rank, ranks, *map(int, texts))
+    return Place(rank, ranks, rank, ranks)
+
+
+def _cut(length, pieces, index):
+    """Begin and length of a piece, as torch.chunk and DTensor cut."""
+    size = -(-length // pieces)
+    begin = min(index * size, length)
+    return begin, min(size, length - begin)
+
+
+class Part(NamedTuple):
+    """What this rank has of a tensor: a box of the whole, or a run of its elements, by the number of offsets."""
+
+    local: torch.Tensor
+    shape: tuple  #: of the whole
+    offset: list
+    held: bool = True  #: the optimizer has a parameter of this part alone
+
+
+def _run(flat, begin, count, shape, offset):
+    return Part(flat.detach().narrow(0, begin, count), tuple(shape), [offset])
+
+
+def _of_fsdp1(model):
+    """The parts of FSDP1's flat parameters, by the id of the owning module and the name there. The flat parameter keeps its shard in
+    `_local_shard` while a forward pass has it whole, or rounded."""
+    parts = {}
+    for module in model.modules():
+        handle = getattr(module, "_handle", None) if type(module).__name__ == "FullyShardedDataParallel" else None
+        if handle is None:
+            continue
+        flat = handle.flat_param
+        local = getattr(flat, "_local_shard", flat.data)
+        held = getattr(flat, "_params", None) is not None  # use_orig_params
+        of_owner = {}
+        for info, shape, shard in zip(flat._param_infos, flat._shapes, flat._shard_param_infos):
+            begin = (shard.offset_in_shard, shard.numel_in_shard, shape, shard.intra_param_start_idx) if shard.in_shard else (0, 0, shape, 0)
+            of_owner[id(info.module), info.param_name] = _run(local, *begin)._replace(held=held)
+        for info in flat._shared_param_infos:
+            of_owner[id(info.module), info.param_name] = of_owner[id(info.prim_module), info.prim_param_name]
+        parts.update(of_owner)
+    return parts
+
+
+def _of_zero3(parameter):
+    """The part of a parameter that DeepSpeed's ZeRO-3 has partitioned. What lies behind the last element was never written."""
+    shard = getattr(parameter, "ds_tensor", None)
+    if shard is None or getattr(getattr(shard, "status", None), "name", "AVAILABLE") != "AVAILABLE":
+        raise ValueError("its partition of DeepSpeed's ZeRO-3 is not in memory")
+    if hasattr(shard, "ds_quant_scale"):
+        raise ValueError("its partition of DeepSpeed's ZeRO-3 is quantized")
+    total = math.prod(parameter.ds_shape)
+    begin = min(shard.numel() * torch.distributed.get_rank(parameter.ds_process_group), total)
+    return _run(shard.view(-1), 0, min(shard.numel(), total - begin), parameter.ds_shape, begin)._replace(held=False)
+
+
+def parts_of(model, named):
+    """The model's tensors as (name, tensor, is_parameter, Part), or None if it is not sharded. `named` has those that its modules list. ValueError, naming
+    the tensor, for what cannot be expressed."""
+    flat = _of_fsdp1(model)
+    names = {}
+    if flat:
+        for prefix, module in model.named_modules(remove_duplicate=False):
+            for (owner, name), part in flat.items():
+                if owner == id(module):
+                    names[without_wrappers(f"{prefix}.{name}" if prefix else name)] = part
+    sharded, listed = bool(flat), []
+    for name, value, is_parameter in named:
+        try:
+            if name in names:
+                part = names.pop(name)
+            elif name.rpartition(".")[2] == "_flat_param":
+                continue
+            elif hasattr(value, "ds_id"):
+                part, sharded = _of_zero3(value), True
+            elif type(value).__name__ == "DTensor":
+                part = Part(value._local_tensor, tuple(value.shape), box_of(value))
+                sharded = sharded or part.local.shape != value.shape
+            else:
+                part = Part(value, tuple(value.shape), [0] * value.dim())
+        except ValueError as error:
+            raise ValueError(f"{'parameter' if is_parameter else 'buffer'} '{name}' is sharded over ranks, and {error}") from error
+        listed.append((name, value, is_parameter, part))
+    listed += [(name, part.local, True, part) for name, part in names.items()]
+    return listed if sharded else None
+
+
+def box_of(tensor):
+    """Where the local part of a DTensor begins in the whole. ValueError if that cannot be said."""
+    mesh, sizes, begin = tensor.device_mesh, list(tensor.shape), [0] * tensor.dim()
+    cuts, strided = [], []
+    for dimension, placement in enumerate(tensor.placements):
+        kind = type(placement).__name__
+        if kind == "_StridedShard":
+            strided.append((dimension, placement))
+        elif kind == "Shard":
+            cuts.append((dimension, placement))
+        elif kind != "Replicate":
+            raise ValueError(f"its placement is {placement}, which is no part of it")
+    pieces = [1] * tensor.dim()
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:  # this rank has none of it
+        return begin
+    # A strided shard is cut out of the shards of the mesh's later dimensions.
+    for dimension, placement in cuts + strided[::-1]:
+        dim, count = placement.dim, mesh.size(dimension)
+        if getattr(placement, "split_factor", pieces[dim]) != pieces[dim]:
+            raise ValueError(f"its placements are {tuple(tensor.placements)}, an order of cuts that is not known")
+        shift, sizes[dim] = _cut(sizes[dim], count, coordinate[dimension])
+        begin[dim] += shift
+        pieces[dim] *= count
+    local = tuple(tensor._local_tensor.shape)
+    if math.prod(local) + math.prod(sizes) and local != tuple(sizes):
+        raise ValueError(f"this rank has {list(local)} of it and not {sizes}: cut unevenly in several ways")
+    return begin

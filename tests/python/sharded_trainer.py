@@ -1,0 +1,158 @@
+"""A rank of a training run in which a model is sharded, as a program: RANK RANKS STORE RUN_DIR LAYOUT STEPS EVERY [FAULT].
+
+The updates depend on the weights alone and are exact, so every layout has the same weights at every step. Prints the last
+report's numbers on the rank that measures.
+"""
+
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import ptqwatch
+import tiny
+
+
+class Model(nn.Module):
+    """No dimension divides by the number of ranks, one has less rows than there are ranks, and the head is tied."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(18, 30)
+        self.up = nn.Linear(30, 62)
+        self.down = nn.Linear(62, 30)
+        self.norm = nn.LayerNorm(30)
+        self.mix = nn.Parameter(torch.randn(3, 30) / 8)
+        self.head = nn.Linear(30, 18, bias=False)
+        self.head.weight = self.embedding.weight
+        self.norm.bias.requires_grad_(False)
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, ids):
+        h = self.embedding(ids)
+        h = h + self.scale * self.down(torch.relu(self.up(self.norm(h)))) + self.mix.sum(0)
+        return self.head(h)
+
+
+def make_model():
+    return Model()
+
+
+def losses(model, batch):
+    x, y = batch
+    return nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+
+
+def even_model():
+    """Of sizes that two ranks, and two times two, can cut alike in any order."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(16, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32), nn.Linear(32, 16))
+
+
+def shard(model, layout):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    ranks = dist.get_world_size()
+    if layout in ("tp", "fsdp_tp"):
+        mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp", "tp"))
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()} if isinstance(model, Model) else {"1": ColwiseParallel(), "3": RowwiseParallel()}
+        parallelize_module(model, mesh["tp"], plan)
+        return fully_shard(model, mesh=mesh["dp"]) if layout == "fsdp_tp" else model
+    if layout == "hsdp":
+        return fully_shard(model, mesh=init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard")))
+    if layout == "mixed":
+        return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    if layout == "fsdp":
+        fully_shard(model.up, mesh=init_device_mesh("cpu", (ranks,)))
+        return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+    if layout == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        model.up = FullyShardedDataParallel(model.up, use_orig_params=True, device_id=torch.device("cpu"))
+        return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+    if layout == "zero3":
+        for number, parameter in enumerate(model.parameters()):  # as DeepSpeed marks them
+            size = -(-parameter.numel() // ranks)
+            whole = torch.full((size * ranks,), float("nan"))  # behind the last element, memory that nobody has written
+            whole[:parameter.numel()] = parameter.detach().flatten()
+            parameter.ds_id, parameter.ds_shape, parameter.ds_process_group = number, parameter.shape, dist.group.WORLD
+            parameter.ds_tensor = whole[dist.get_rank() * size:][:size].clone()
+            parameter.data = torch.empty(0)
+    return model
+
+
+class Silence(torch.utils._python_dispatch.TorchDispatchMode):
+    """Raises where something communicates."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function.namespace not in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp"), function
+        return function(*args, **(kwargs or {}))
+
+
+def set_gradients(parameters, step):
+    for parameter in parameters:
+        part = getattr(parameter, "_local_tensor", parameter).detach()
+        gradient = part.sign() * 2.0**-(2 + step % 3)
+        if part is not parameter.detach() and hasattr(parameter, "_local_tensor"):
+            gradient = type(parameter).from_local(gradient, parameter.device_mesh, parameter.placements, run_check=False,
+                                                  shape=parameter.shape, stride=parameter.stride())
+        parameter.grad = gradient
+
+
+def main():
+    rank, ranks, store, run_dir, layout, steps, every, fault = (*sys.argv[1:], "")[:8]
+    rank, ranks, steps, every = int(rank), int(ranks), int(steps), int(every)
+    if fault == "two_hosts":
+        half = ranks // 2
+        os.environ.update(LOCAL_RANK=str(rank % half), LOCAL_WORLD_SIZE=str(half), GROUP_RANK=str(rank // half))
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    build = "sharded_trainer:even_model" if layout.endswith("tp") or fault == "even" else "sharded_trainer:make_model"
+    model = shard(even_model() if build.endswith("even_model") else make_model(), layout)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if layout == "zero3":
+        parameters = [nn.Parameter(parameter.ds_tensor) for parameter in parameters]
+    optimizer = torch.optim.AdamW(parameters, lr=2.0**-7, weight_decay=0, betas=(0.5, 0.5))
+    less = {"curvature": {"enabled": False}, "averaging": {"enabled": False}} if fault in ("every_step", "slow") else {}
+    silence = Silence()
+    silence.__enter__()
+    monitor = ptqwatch.watch(model, losses="sharded_trainer:losses", probe=tiny.probe_batches(), build=build,
+                             optimizer=None if fault == "no_optimizer" else optimizer,
+                             every=every, run_dir=run_dir, quantizers="rtn3,gptq4", max_overhead=1.0, adapt_plan=False,
+                             ranks_from_environment=layout != "plain", on_failure="error", **less)
+    silence.__exit__(None, None, None)
+    for step in range(1, steps + 1):
+        set_gradients(parameters, step)
+        optimizer.step()
+        optimizer.zero_grad()
+        if layout == "mixed":
+            with torch.no_grad():
+                model(tiny.draw(2, 1)[0])
+        if fault != "apart":  # training lets the ranks wait for each other
+            dist.barrier()
+        if fault == "skip" and rank == 1 and step == every:
+            continue
+        time.sleep({"every_step": 0.02 + 0.02 * ((step + rank) % 3), "slow": 0.04}.get(fault, 0))
+        with silence:
+            monitor.step(step, 2.0**-7)
+    with silence:
+        finished = monitor.finish(100)
+    if rank == 0:
+        report = monitor.latest()
+        print(json.dumps({key: report.get(key) for key in ("step", "snapshot_digest", "probe_loss_nats", "quantization", "curvature")}))
+        print(monitor.describe(), file=sys.stderr)
+    assert finished
+    monitor.stop()
+    dist.barrier()
+    os._exit(0)  # gloo's threads
+
+
+if __name__ == "__main__":
+    main()
