@@ -56,6 +56,7 @@ class SlotPage {
   void Drop() noexcept {
     if (!BeginLoading()) return;
     taken_step_.store(kNoStep);
+    dropped_.store(begun_.load());
     Done();
     Release();
   }
@@ -70,6 +71,9 @@ class SlotPage {
   int64_t newest() const noexcept { return filled_.load(); }  ///< number of the newest snapshot
   int64_t begun() const noexcept { return begun_.load(); }
   int64_t done() const noexcept { return done_.load(); }
+  int64_t dropped() const noexcept {
+    return dropped_.load();
+  }  ///< number of the newest dropped one
   /// Snapshots that ended with a process of the measuring half.
   int64_t lost() const noexcept { return lost_.load(); }
   /// Whether the newest snapshot is one of this step.
@@ -87,6 +91,7 @@ class SlotPage {
   std::atomic<int64_t> filled_{0};
   std::atomic<int64_t> begun_{0};
   std::atomic<int64_t> done_{0};
+  std::atomic<int64_t> dropped_{0};
   std::atomic<int64_t> again_{0};  // the newest that was begun a second time
   std::atomic<int64_t> lost_{0};
   std::atomic<int64_t> taken_step_{kNoStep};

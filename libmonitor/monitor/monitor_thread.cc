@@ -392,7 +392,7 @@ bool MonitorThread::WaitUntilFree(std::chrono::steady_clock::time_point deadline
 bool MonitorThread::WaitUntilDone(int64_t snapshot, std::chrono::steady_clock::time_point deadline,
                                   const CancelToken& cancel) {
   MutexLock lock(mutex_);
-  while (done_ < snapshot && core_->page->slot.done() < snapshot) {
+  while (done_ < snapshot && core_->page->slot.dropped() < snapshot) {
     if (!WaitForChange(deadline, cancel)) return false;
   }
   return true;

@@ -55,6 +55,7 @@ SLOW = {
     "bench_quantize": "bench_quantize --quick --repeats 1",
     "bench_cuda": "bench_cuda --benchmark_list_tests",
     "bench_ranks": "bench_ranks --benchmark_list_tests",
+    "bench_shards": "bench_shards --benchmark_list_tests",
     "bench_layers": "bench_layers --benchmark_filter=Line/224 --benchmark_min_time=0.01",
     "bench_trajectory": "bench_trajectory --help",  # its blocks are large
     "bench_curvature": f"bench_curvature --text README.md {GPT} --sequences 2 --train 2 --repeats 2",
