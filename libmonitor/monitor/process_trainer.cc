@@ -50,6 +50,11 @@ absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
     const std::vector<NamedTensor> listed = subject->LiveTensors();
     const Parts parts = manifest.shard ? Parts::kAllowed : Parts::kRefused;
     PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeLiveTable(listed, parts));
+    if (manifest.shard && options.schedule.every_seconds > 0) {
+      return absl::InvalidArgumentError(
+          StrCat("MonitorOptions.schedule.every_seconds = ", options.schedule.every_seconds,
+                 ": must be zero for a sharded model, because all ranks copy at the same steps"));
+    }
     const TrainerOptions followed(options, manifest.shard.has_value());
     manifest.schedule = TextOf(options.schedule);
     manifest.device = live.entries[0].tensor.device().str();

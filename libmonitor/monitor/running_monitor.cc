@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/cpu_reading.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -11,6 +12,9 @@
 namespace ptqwatch::internal {
 
 namespace {
+
+// How long Finish lets other ranks copy a step that was due before it asks all of them to.
+constexpr std::chrono::seconds kForOtherRanks{2};
 
 std::shared_ptr<Page> MakePage(const TrainerOptions& options) {
   return std::make_shared<Page>(options.every(), options.stretch());
@@ -62,6 +66,9 @@ void RunningMonitor::EndIdle() noexcept {
 }
 
 absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
+  const absl::Cleanup tell = [this] {
+    if (link_ != nullptr) link_->TellFinished();
+  };
   if (stopped()) return absl::FailedPreconditionError("Finish after Stop");
   const std::optional<int64_t> last_step = core_->page->board.step();
   if (!last_step) return absl::FailedPreconditionError("Finish before the first OnStep");
@@ -69,7 +76,6 @@ absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const Can
   thread_->BeginFinish(*last_step, timeout);
   const absl::Status status = MeasureLastStep(*last_step, timeout, cancel);
   thread_->EndFinish();
-  if (link_ != nullptr) link_->TellFinished();
   return status;
 }
 
@@ -87,9 +93,18 @@ absl::Status RunningMonitor::MeasureLastStep(int64_t last_step, std::chrono::mil
                last_step, " was not measured within ", InSeconds(timeout),
                " s; the monitor goes on working"));
   };
+  // Whether the slot holds a snapshot that other ranks have not copied.
+  const auto incomplete = [&] {
+    return core_->slot->sharded() && slot.filled() && !link_->shards()->complete();
+  };
   do {  // again if the snapshot turns out to be incomplete
-    if (!slot.has_taken(last_step)) {
-      if (!thread_->WaitUntilFree(deadline, cancel)) return too_late();
+    const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kForOtherRanks);
+    while (incomplete() && std::chrono::steady_clock::now() < patience && !cancel.cancelled()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    const bool lacks_ranks = incomplete();
+    if (!slot.has_taken(last_step) || lacks_ranks) {
+      if (!lacks_ranks && !thread_->WaitUntilFree(deadline, cancel)) return too_late();
       const FillOutcome outcome = TakeLast();
       if (outcome.result != SnapshotResult::kTaken) {
         return absl::FailedPreconditionError(StrCat(

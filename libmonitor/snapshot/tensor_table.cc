@@ -89,10 +89,10 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
     if (!named.tensor.defined()) continue;
     const at::Tensor& tensor = named.tensor;
     if (parts == Parts::kRefused && !named.global_shape.empty()) {
-      return absl::FailedPreconditionError(
-          StrCat("tensor '", named.name,
-                 "' is a part of one that is sharded over ranks; only a monitor with "
-                 "MonitorOptions.process measures such a model"));
+      return absl::FailedPreconditionError(StrCat(
+          "tensor '", named.name,
+          "' is a part of one that is sharded over ranks; only ptqwatch.watch() in Python, with "
+          "the monitor in a process of its own, measures such a model"));
     }
     if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
       return absl::FailedPreconditionError(

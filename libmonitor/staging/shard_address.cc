@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 
+#include "absl/strings/str_split.h"
 #include "base/atomic_file.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -35,28 +36,61 @@ std::string PathOf(const ShardPlace& place) {
   return StrFormat("%s/rank-%04d.json", place.directory, place.rank);
 }
 
-// The process on this host, if it is another one and lives, whose memory has that address.
-std::optional<int64_t> OwnerOf(const std::string& path) {
+// When a process began, in the kernel's clock ticks: a number of a process may be used again. Empty
+// if there is none.
+std::string BeginOf(int64_t process) {
+  const absl::StatusOr<std::string> stat = ReadTextFile(StrCat("/proc/", process, "/stat"));
+  if (!stat.ok()) return "";
+  // Its name, in brackets, is the second field; the 22nd is wanted.
+  const std::vector<std::string> fields = absl::StrSplit(stat->substr(stat->rfind(')') + 1), ' ');
+  return fields.size() > 20 ? fields[20] : "";
+}
+
+Json AddressIn(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadTextFile(path);
-  if (!text.ok()) return std::nullopt;
-  const Json address = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!address.is_object() || address.value("host", "") != Host() ||
-      address.value("pid_namespace", "") != PidNamespace() || !address.contains("file")) {
+  if (!text.ok()) return Json();
+  Json address = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  try {  // an earlier version's, or no address at all
+    (void)address.at("rank").get<int64_t>();
+    (void)address.at("process").get<int64_t>();
+    for (const char* name : {"job", "host", "pid_namespace", "began"}) {
+      (void)address.at(name).get<std::string>();
+    }
+    if (!address.contains("refusal")) (void)address.at("file").get<int64_t>();
+    return address;
+  } catch (const Json::exception&) {
+    return Json();
+  }
+}
+
+bool Lives(const Json& address) {
+  return BeginOf(address["process"]) == address["began"].get<std::string>();
+}
+
+// The process on this host, if it is another one and lives, that has that address.
+std::optional<int64_t> OwnerOf(const std::string& path) {
+  const Json address = AddressIn(path);
+  if (address.is_null() || address["host"] != Host() ||
+      address["pid_namespace"] != PidNamespace() || address["process"] == getpid() ||
+      address.contains("refusal") || !Lives(address)) {
     return std::nullopt;
   }
-  const auto process = address.value("process", int64_t{0});
-  if (process == getpid()) return std::nullopt;
-  const std::string memory = StrCat("/proc/", process, "/fd/", address.value("file", int64_t{-1}));
-  std::error_code error;
-  // A process that has the number by chance has no such memory there.
-  const std::string target = std::filesystem::read_symlink(memory, error).string();
-  return target.starts_with("/memfd:ptqwatch") ? std::optional(process) : std::nullopt;
+  return address["process"].get<int64_t>();
+}
+
+void Remove(const std::string& path) {
+  unlink(path.c_str());
+  // Fails unless it was the last one.
+  std::error_code ignored;
+  std::filesystem::remove(std::filesystem::path(path).parent_path(), ignored);
 }
 
 absl::Status Write(const ShardPlace& place, Json address) {
   std::error_code error;
   std::filesystem::create_directories(place.directory, error);
   if (error) return absl::UnavailableError(StrCat(place.directory, ": ", error.message()));
+  address["process"] = getpid();
+  address["began"] = BeginOf(getpid());
   address["rank"] = place.rank;
   address["job"] = place.job;
   address["host"] = Host();
@@ -77,20 +111,30 @@ absl::Status ShardAddress::Publish(const ShardPlace& place, int file) {
                                                 " of a run in the same directory (", path,
                                                 "): give this run a run_dir of its own"));
   }
+  PTQWATCH_RETURN_IF_ERROR(Write(place, {{"file", file}}));
   path_ = path;
-  return Write(place, {{"process", getpid()}, {"file", file}});
+  file_ = file;
+  return absl::OkStatus();
 }
 
 void ShardAddress::Refuse(const ShardPlace& place, std::string_view why) {
-  Write(place, {{"process", getpid()}, {"refusal", why}}).IgnoreError();
+  if (!OwnerOf(PathOf(place))) Write(place, {{"refusal", why}}).IgnoreError();
+}
+
+void ShardAddress::WithdrawRefusal(const ShardPlace& place) noexcept {
+  const Json address = AddressIn(PathOf(place));
+  if (!address.is_null() && address["process"] == getpid() && address.contains("refusal")) {
+    Remove(PathOf(place));
+  }
 }
 
 void ShardAddress::Withdraw() noexcept {
   if (path_.empty() || !process_.here()) return;
-  unlink(path_.c_str());
-  // Fails unless it was the last one.
-  std::error_code ignored;
-  std::filesystem::remove(std::filesystem::path(path_).parent_path(), ignored);
+  const Json address = AddressIn(path_);
+  if (!address.is_null() && address["process"] == getpid() && address.contains("file") &&
+      address["file"] == file_) {
+    Remove(path_);
+  }
 }
 
 ShardsFound FindShards(const ShardPlace& place) {
@@ -100,26 +144,18 @@ ShardsFound FindShards(const ShardPlace& place) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(place.directory, error)) {
     if (entry.path().extension() != ".json") continue;
-    const absl::StatusOr<std::string> text = ReadTextFile(entry.path().string());
-    if (!text.ok()) continue;
-    try {
-      const Json address = Json::parse(*text);
-      if (address.at("job") != place.job || address.at("host") != host) continue;
-      const auto rank = address.at("rank").get<int64_t>();
-      const std::string process = StrCat("/proc/", address.at("process").get<int64_t>());
-      if (address.at("pid_namespace") != pid_namespace) {
-        found.problems[rank] =
-            "its process is in another PID namespace (a container of its own), where its memory "
-            "cannot be opened";
-      } else if (!std::filesystem::exists(process, error)) {
-        continue;  // left by an earlier launch
-      } else if (address.contains("refusal")) {
-        found.problems[rank] = address["refusal"];
-      } else {
-        found.memory[rank] = StrCat(process, "/fd/", address.at("file").get<int64_t>());
-      }
-    } catch (const Json::exception&) {
-      continue;  // an earlier version's, or no address
+    const Json address = AddressIn(entry.path().string());
+    if (address.is_null() || address["job"] != place.job || address["host"] != host) continue;
+    const auto rank = address["rank"].get<int64_t>();
+    if (address["pid_namespace"] != pid_namespace) {
+      found.unreachable.push_back(rank);
+    } else if (!Lives(address)) {
+      continue;  // left by an earlier launch
+    } else if (address.contains("refusal")) {
+      found.refusals[rank] = address["refusal"];
+    } else {
+      found.memory[rank] = StrCat("/proc/", address["process"].get<int64_t>(), "/fd/",
+                                  address["file"].get<int64_t>());
     }
   }
   return found;

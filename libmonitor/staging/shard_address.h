@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/process_end.h"
@@ -23,22 +24,26 @@ class ShardAddress {
 
   /// Once. `file` is the descriptor of the memory. Errors are the file system's and name the path.
   absl::Status Publish(const ShardPlace& place, int file);
-  /// Removes the file. Idempotent; any thread.
+  /// Removes the file, unless another address has taken its place. Idempotent; any thread.
   void Withdraw() noexcept;
   /// Tells why this rank shares no memory. Errors are ignored: the process that measures then waits
   /// for this rank in vain, and says so.
   static void Refuse(const ShardPlace& place, std::string_view why);
+  /// Removes a refusal of this process.
+  static void WithdrawRefusal(const ShardPlace& place) noexcept;
 
  private:
   const ProcessMark process_;
   std::string path_;
+  int file_ = -1;
 };
 
 /// The ranks of a launch that have published an address.
 struct ShardsFound {
   std::map<int64_t, std::string> memory;  ///< path by which the memory of a rank can be opened
-  /// Why a rank's memory cannot be used: it is refused, or in another PID namespace of this host.
-  std::map<int64_t, std::string> problems;
+  std::map<int64_t, std::string> refusals;
+  /// Ranks in another PID namespace of this host, unless they are left of an earlier launch.
+  std::vector<int64_t> unreachable;
 };
 
 /// Looks for the ranks of `place.job` in its directory. Those of other hosts are left out.

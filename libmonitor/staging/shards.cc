@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const Share
   while (std::ssize(ranks) < place.local_ranks) {
     if (stopped) return absl::CancelledError("the monitor was stopped");
     const ShardsFound found = FindShards(place);
-    for (const auto& [rank, why] : found.problems) {
+    for (const auto& [rank, why] : found.refusals) {
       return absl::FailedPreconditionError(
           StrCat("rank ", rank, " does not share its part of the model: ", why));
     }
@@ -71,6 +71,11 @@ absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const Share
     if (steady_clock::now() >= until) {
       std::vector<int64_t> here;
       for (const auto& [rank, unused] : ranks) here.push_back(rank);
+      if (!found.unreachable.empty()) {
+        problem = StrCat("; the process of ", Listed(found.unreachable),
+                         " is in another PID namespace (a container of its own), where its memory "
+                         "cannot be opened");
+      }
       return absl::DeadlineExceededError(
           StrCat("the model is sharded over ", place.local_ranks, " ranks of this host, and only ",
                  Listed(here), " shared a part of it: make a monitor on each rank", problem));

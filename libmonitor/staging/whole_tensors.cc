@@ -48,12 +48,17 @@ int64_t Product(const std::vector<int64_t>& sizes) {
   return product;
 }
 
+// A scalar has no shape, but a part of one has an offset.
+bool IsPart(const SharedTensor& shared) {
+  return !shared.global_shape.empty() || !shared.part_offset.empty();
+}
+
 absl::StatusOr<Part> PartOf(const SharedTensor& shared, int64_t rank, const SharedMemory& memory) {
   Part part{.rank = rank,
             .begin = shared.part_offset,
             .sizes = shared.sizes,
             .tensor = memory.Tensors({shared})[0].tensor};
-  if (shared.global_shape.empty()) {  // a tensor that is not sharded
+  if (!IsPart(shared)) {
     part.begin.assign(shared.sizes.size(), 0);
     return part;
   }
@@ -99,9 +104,9 @@ class Collector {
  public:
   absl::Status Add(const WholeTensors::Rank& rank) {
     std::map<int64_t, size_t> at_offset;
+    std::map<size_t, int64_t> offset_of;
     for (const SharedTensor& shared : *rank.layout) {
-      const std::vector<int64_t>& sizes =
-          shared.global_shape.empty() ? shared.sizes : shared.global_shape;
+      const std::vector<int64_t>& sizes = IsPart(shared) ? shared.global_shape : shared.sizes;
       const auto known = number_.find(shared.name);
       const auto tied = at_offset.find(shared.offset);
       size_t number = wholes_.size();
@@ -116,6 +121,11 @@ class Collector {
         listed_.push_back({shared.name, {}, shared.is_parameter});
       }
       at_offset[shared.offset] = number;
+      if (const auto [other, first] = offset_of.emplace(number, shared.offset);
+          !first && other->second != shared.offset) {
+        return Wrong(shared.name, rank.rank,
+                     "is tied to another tensor on other ranks, and not here");
+      }
       if (number == wholes_.size()) wholes_.push_back({shared.name, sizes, shared.dtype, {}, {}});
       Whole& whole = wholes_[number];
       if (whole.sizes != sizes || whole.dtype != shared.dtype) {

@@ -86,6 +86,7 @@ class ProcessMonitor:
             return
         strict = options.get("on_failure") == "error"
         self._shard = None  # the place of this rank if the model is sharded
+        self._finishes = 0
         self._measures = True  # and not the process of another rank
         try:
             if adapter.sharded:
@@ -129,6 +130,7 @@ class ProcessMonitor:
         """Tells the other ranks, which would wait."""
         if self._shard:
             _native.refuse_shard(self._shard, why)
+            atexit.register(_native.withdraw_refusal, self._shard)
 
     def _await_measurer(self, until):
         """Waits until the process of local rank 0 measures, as watch() does there."""
@@ -307,14 +309,14 @@ class ProcessMonitor:
 
     def _follow_finish(self, deadline):
         """Copies this rank's part if the process of another rank asks for it, until that has finished."""
-        process, before = self._native.measurer
-        if not process:
+        if not self._native.measurer[0]:
             return "the monitor of local rank 0 is not ready"
+        self._finishes += 1
         gone = None
         while (now := time.monotonic()) < deadline:
             self._native.serve_finish()
             process, finished = self._native.measurer
-            if finished != before:
+            if finished >= self._finishes:
                 return ""
             if os.path.exists(f"/proc/{process}"):
                 gone = None
@@ -349,6 +351,7 @@ class ProcessMonitor:
         asked = self._ready and _channel.send(
             self._end, {"do": "stop", "number": 0, "worker": self._ready["ready"], "timeout": 0.8 * timeout})
         if not self._measures:
+            self._unpin()
             return True
         self._native.stop_worker(timeout if asked else 0)
         if self._end is not None:

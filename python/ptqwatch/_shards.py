@@ -1,15 +1,18 @@
 """A model whose weights are sharded over ranks: the parts of this rank, and its place. Nothing here communicates."""
 
+import itertools
 import math
 import os
 from typing import NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 
 # Parts of parameter names that wrappers add.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
-# Set by launchers alike in all processes of a launch, and differently in any other launch.
+# Set by launchers alike in all processes of a launch.
 _JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID")
+_watched = itertools.count()  # ranks watch sharded models alike often
 # (rank on this host, number of ranks there).
 _LOCAL = (("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
           ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"), ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"))
@@ -40,7 +43,7 @@ class Place(NamedTuple):
     @property
     def job(self):
         """Equal for the ranks of this host in this launch alone."""
-        return ":".join([*(os.environ.get(name, "") for name in _JOB), str(self.ranks), str(self.host)])
+        return ":".join([*(os.environ.get(name, "") for name in _JOB), str(self.ranks), str(self.host), str(next(_watched))])
 
 
 def place():
@@ -88,7 +91,9 @@ def _of_fsdp1(model):
         local = getattr(flat, "_local_shard", flat.data)
         held = getattr(flat, "_params", None) is not None  # use_orig_params
         of_owner = {}
-        for info, shape, shard in zip(flat._param_infos, flat._shapes, flat._shard_param_infos):
+        for number, (info, shape, shard) in enumerate(zip(flat._param_infos, flat._shapes, flat._shard_param_infos)):
+            if not getattr(flat, "_contiguities", flat._shapes)[number]:
+                raise ValueError(f"parameter '{flat._fqns[number]}' is sharded over ranks, and its elements are not in order: make it contiguous")
             begin = (shard.offset_in_shard, shard.numel_in_shard, shape, shard.intra_param_start_idx) if shard.in_shard else (0, 0, shape, 0)
             of_owner[id(info.module), info.param_name] = _run(local, *begin)._replace(held=held)
         for info in flat._shared_param_infos:
@@ -121,6 +126,9 @@ def parts_of(model, named):
                     names[without_wrappers(f"{prefix}.{name}" if prefix else name)] = part
     sharded, listed = bool(flat), []
     for name, value, is_parameter in named:
+        if is_lazy(value):
+            listed.append((name, value, is_parameter, None))
+            continue
         try:
             if name in names:
                 part = names.pop(name)

@@ -266,10 +266,13 @@ void BindProcess(py::module_& module) {
   module.def("refuse_shard", [](const py::object& shard, const std::string& why) {
     internal::ShardAddress::Refuse(PlaceFrom(shard), why);
   });
+  module.def("withdraw_refusal", [](const py::object& shard) {
+    internal::ShardAddress::WithdrawRefusal(PlaceFrom(shard));
+  });
   module.def("shard_problem", [](const py::object& shard) {
     const internal::ShardsFound found = internal::FindShards(PlaceFrom(shard));
-    if (found.problems.empty()) return std::string();
-    const auto& [rank, why] = *found.problems.begin();
+    if (found.refusals.empty()) return std::string();
+    const auto& [rank, why] = *found.refusals.begin();
     return internal::StrCat("rank ", rank, " does not share its part of the model: ", why);
   });
   module.def("why_another_serves", &internal::WhyAnotherServes, py::arg("rank"));

@@ -105,6 +105,17 @@ def set_gradients(parameters, step):
         parameter.grad = gradient
 
 
+def by_callback(model, rank, options):
+    """The monitor that the callback for Hugging Face's Trainer makes."""
+    from types import SimpleNamespace
+
+    from ptqwatch.hf import PtqwatchCallback
+
+    callback = PtqwatchCallback(**options)
+    callback.on_train_begin(SimpleNamespace(output_dir="."), SimpleNamespace(is_world_process_zero=rank == 0), None, model=model)
+    return callback.monitor
+
+
 def main():
     rank, ranks, store, run_dir, layout, steps, every, fault = (*sys.argv[1:], "")[:8]
     rank, ranks, steps, every = int(rank), int(ranks), int(steps), int(every)
@@ -115,18 +126,25 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     build = "sharded_trainer:even_model" if layout.endswith("tp") or fault == "even" else "sharded_trainer:make_model"
-    model = shard(even_model() if build.endswith("even_model") else make_model(), layout)
+    model = even_model() if build.endswith("even_model") else make_model()
+    if fault == "permuted":
+        model.mix = nn.Parameter(torch.randn(30, 3).t())
+    model = shard(model, layout)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if layout == "zero3":
         parameters = [nn.Parameter(parameter.ds_tensor) for parameter in parameters]
     optimizer = torch.optim.AdamW(parameters, lr=2.0**-7, weight_decay=0, betas=(0.5, 0.5))
-    less = {"curvature": {"enabled": False}, "averaging": {"enabled": False}} if fault in ("every_step", "slow") else {}
+    options = {"losses": "sharded_trainer:losses", "probe": tiny.probe_batches(), "build": build, "every": every, "run_dir": run_dir, "quantizers": "rtn3,gptq4",
+               "optimizer": None if fault == "no_optimizer" else optimizer, "max_overhead": 1.0, "adapt_plan": False, "on_failure": "error"}
+    if layout == "plain":
+        options["ranks_from_environment"] = False
+    if fault in ("every_step", "slow"):
+        options.update(curvature={"enabled": False}, averaging={"enabled": False})
+    if fault == "clock":
+        options["schedule"] = {"every_seconds": 1.0}
     silence = Silence()
     silence.__enter__()
-    monitor = ptqwatch.watch(model, losses="sharded_trainer:losses", probe=tiny.probe_batches(), build=build,
-                             optimizer=None if fault == "no_optimizer" else optimizer,
-                             every=every, run_dir=run_dir, quantizers="rtn3,gptq4", max_overhead=1.0, adapt_plan=False,
-                             ranks_from_environment=layout != "plain", on_failure="error", **less)
+    monitor = by_callback(model, rank, options) if fault == "hf" else ptqwatch.watch(model, **options)
     silence.__exit__(None, None, None)
     for step in range(1, steps + 1):
         set_gradients(parameters, step)

@@ -179,6 +179,7 @@ class Stub:
             self.lines.append((step, values))
 
     def __init__(self, folder, model, optimizer):
+        self.strategy = types.SimpleNamespace(model=model)
         self.is_global_zero = True
         self.global_step = 0
         self.accumulate_grad_batches = 2

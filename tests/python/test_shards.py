@@ -77,6 +77,17 @@ def test_a_host_with_a_part_of_the_model_measures_nothing(train):
         train("fsdp", 4, "two_hosts")
 
 
+@pytest.mark.parametrize(("layout", "fault", "said"), [("fsdp1", "permuted", "parameter 'mix' .* not in order"), ("fsdp", "clock", "every_seconds = 1")])
+def test_what_cannot_be_measured_is_refused_on_all_ranks(train, layout, fault, said):
+    with pytest.raises(AssertionError, match=said):
+        train(layout, 2, fault)
+
+
+def test_the_callback_watches_on_every_rank(train):
+    pytest.importorskip("transformers")
+    assert train("fsdp", 2, "hf")[0] == train("plain", 1)[0]
+
+
 def test_ranks_need_not_go_in_step(train):
     """Without a barrier, a snapshot may be incomplete, which is said, and the last one is not."""
     assert train("fsdp", 4, "apart")[0] == train("plain", 1)[0]

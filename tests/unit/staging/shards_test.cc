@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -243,8 +244,47 @@ TEST_F(ShardsTest, AProcessInAnotherPidNamespaceIsNamed) {
   text.replace(at, 6, "pid:[0");
   std::ofstream(path) << text;
   EXPECT_THAT(std::string(Open().message()),
-              HasSubstr("rank 1 does not share its part of the model: "
-                        "its process is in another PID namespace"));
+              HasSubstr("the process of rank 1 is in another PID namespace"));
+}
+
+TEST_F(ShardsTest, ARefusalDoesNotReplaceAnAddressAndIsWithdrawn) {
+  Start(2);
+  const ShardPlace place = ranks_[1]->place;
+  ranks_[1]->address.Withdraw();
+  EXPECT_TRUE(FindShards(place).memory.empty());
+  ShardAddress::Refuse(place, "why");
+  ranks_[1]->address.Withdraw();  // is not its address
+  EXPECT_EQ(FindShards(place).refusals.at(1), "why");
+  ShardAddress::WithdrawRefusal(place);
+  EXPECT_FALSE(std::filesystem::exists(Directory()));
+}
+
+TEST_F(ShardsTest, AnotherProcessKeepsItsAddress) {
+  Start(2);
+  const std::string path = Directory() + "/rank-0001.json";
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  // As if the parent of this process had published it.
+  const auto replace = [&](const std::string& name, const std::string& value) {
+    const size_t begin = text.find("\"" + name + "\":") + name.size() + 3;
+    text.replace(begin, text.find_first_of(",}", begin) - begin, value);
+  };
+  std::string stat;
+  std::getline(std::ifstream("/proc/" + std::to_string(getppid()) + "/stat"), stat);
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string began;
+  for (int i = 0; i < 20; ++i) fields >> began;
+  replace("process", std::to_string(getppid()));
+  replace("began", "\"" + began + "\"");
+  std::ofstream(path) << text;
+  ShardAddress second;
+  EXPECT_THAT(std::string(second.Publish(ranks_[1]->place, 0).message()),
+              HasSubstr("is rank 1 of a run in the same directory"));
+  ShardAddress::Refuse(ranks_[1]->place, "another run");
+  EXPECT_TRUE(FindShards(ranks_[1]->place).refusals.empty());
+  replace("began", "\"1\"");  // that process has ended
+  std::ofstream(path) << text;
+  EXPECT_TRUE(second.Publish(ranks_[1]->place, 0).ok());
 }
 
 TEST_F(ShardsTest, StopsWaitingIfStopped) {

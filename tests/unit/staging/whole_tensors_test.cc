@@ -149,6 +149,25 @@ TEST_F(WholeTensorsTest, AreRefusedIfTiesDiffer) {
   EXPECT_THAT(Error(), HasSubstr("'b' of rank 1 is tied to another tensor than on other ranks"));
 }
 
+TEST_F(WholeTensorsTest, AreRefusedIfOneRankTiesWhatOthersDoNot) {
+  NamedTensor first = Rows("a", whole_, 0, 4);
+  NamedTensor tied = first;
+  tied.name = "b";
+  AddRank({first, tied});
+  AddRank({Rows("a", whole_, 4, 7), Rows("b", whole_, 4, 7)});
+  EXPECT_THAT(Error(), HasSubstr("'b' of rank 1 is tied to another tensor on other ranks"));
+}
+
+TEST_F(WholeTensorsTest, AreMadeOfScalarsThatOneRankHas) {
+  AddRank({{"scale", at::full({1}, 3.0F), true, {}, {0}}, Rows("w", whole_, 0, 7)});
+  AddRank({{"scale", at::empty({0}), true, {}, {1}}});
+  const auto made = Make();
+  ASSERT_TRUE(made.ok()) << made.status();
+  made->Assemble();
+  EXPECT_EQ(made->tensors()[0].tensor.dim(), 0);
+  EXPECT_EQ(made->tensors()[0].tensor.item<float>(), 3);
+}
+
 TEST(TensorTable, RefusesPartsUnlessTheyAreAllowed) {
   const std::vector<NamedTensor> part = {{"w", at::ones({2, 3}), true, {4, 3}, {0, 0}}};
   EXPECT_THAT(std::string(MakeTensorTable(part).status().message()),
