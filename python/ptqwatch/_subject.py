@@ -83,9 +83,15 @@ def is_sharded(model):
         return True
 
 
-def refusal_of(model, parts):
+def _gathers_late(holder):
+    return bool(getattr(getattr(holder, "ddp_config", None), "overlap_param_gather", False))
+
+
+def refusal_of(model, optimizer, parts):
     """Why this model cannot be watched in its process; empty if it can. `parts`: those of a sharded one."""
     instead = "its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
+    if any(map(_gathers_late, [optimizer, *model.modules()])):
+        return (f"Megatron's overlap_param_gather leaves old weights in the model after optimizer.step(), until its next forward pass: switch it off; or {instead}")
     for name, value, is_parameter in named_tensors(model) if parts is None else [part[:3] for part in parts]:
         kind = "parameter" if is_parameter else "buffer"
         if is_lazy(value):
@@ -159,7 +165,7 @@ class ModelAdapter:
         except ValueError as error:
             self.refusal = f"{error}; its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
         self.sharded = parts is not None
-        self.refusal = self.refusal or refusal_of(self.model, parts)
+        self.refusal = self.refusal or refusal_of(self.model, optimizer, parts)
         self.can_train = train_step is not None
         self._build = build
         self._losses = losses

@@ -5,6 +5,7 @@ import random
 import sys
 import threading
 import time
+import types
 
 import numpy
 import pytest
@@ -359,6 +360,18 @@ def test_sharded_and_empty_parameters_are_refused():
         monitor = watch(model, on_failure="inert")
         monitor.step(1, 1e-3)
         assert word in monitor.failure and "ptqwatch trajectory --follow" in monitor.failure
+
+
+def test_weights_that_megatron_gathers_later_are_refused():
+    late = types.SimpleNamespace(ddp_config=types.SimpleNamespace(overlap_param_gather=True))
+    model = tiny.make_model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.ddp_config = late.ddp_config
+    assert "overlap_param_gather" in watch(model, optimizer=optimizer, on_failure="inert").failure
+    model.ddp_config = late.ddp_config
+    assert "overlap_param_gather" in watch(model, on_failure="inert").failure
+    late.ddp_config.overlap_param_gather = False
+    assert watch(model, on_failure="error").stop()
 
 
 def test_parameters_without_a_shape_are_refused():
