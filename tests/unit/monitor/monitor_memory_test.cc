@@ -90,8 +90,6 @@ class DescribedMemory : public MonitorMemory, public ::testing::WithParamInterfa
   static MonitorOptions Options(int64_t max_bytes) {
     MonitorOptions options = MonitorMemory::Options(max_bytes);
     options.curvature.enabled = GetParam();
-    options.curvature.eigenvalue_residual_ratio = 0.2;  // for time; the memory is the same
-    options.curvature.trace_relative_stderr = 0.5;
     return options;
   }
 };
