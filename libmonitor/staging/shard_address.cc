@@ -142,9 +142,10 @@ ShardsFound FindShards(const ShardPlace& place) {
   const std::string host = Host();
   const std::string pid_namespace = PidNamespace();
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(place.directory, error)) {
-    if (entry.path().extension() != ".json") continue;
-    const Json address = AddressIn(entry.path().string());
+  for (std::filesystem::directory_iterator entry(place.directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() != ".json") continue;
+    const Json address = AddressIn(entry->path().string());
     if (address.is_null() || address["job"] != place.job || address["host"] != host) continue;
     const auto rank = address["rank"].get<int64_t>();
     if (address["pid_namespace"] != pid_namespace) {

@@ -80,7 +80,7 @@ def _run(flat, begin, count, shape, offset):
 
 
 def _of_fsdp1(model):
-    """The parts of FSDP1's flat parameters, by the id of the owning module and the name there. The flat parameter keeps its shard in
+    """The parts of FSDP1's flat parameters, by the id of the owning module, and by the name there. The flat parameter keeps its shard in
     `_local_shard` while a forward pass has it whole, or rounded."""
     parts = {}
     for module in model.modules():
@@ -90,15 +90,13 @@ def _of_fsdp1(model):
         flat = handle.flat_param
         local = getattr(flat, "_local_shard", flat.data)
         held = getattr(flat, "_params", None) is not None  # use_orig_params
-        of_owner = {}
-        for number, (info, shape, shard) in enumerate(zip(flat._param_infos, flat._shapes, flat._shard_param_infos)):
-            if not getattr(flat, "_contiguities", flat._shapes)[number]:
-                raise ValueError(f"parameter '{flat._fqns[number]}' is sharded over ranks, and its elements are not in order: make it contiguous")
+        for fqn, info, shape, contiguous, shard in zip(flat._fqns, flat._param_infos, flat._shapes, flat._contiguities, flat._shard_param_infos):
+            if not contiguous:
+                raise ValueError(f"parameter '{fqn}' is sharded over ranks, and its elements are not in order: make it contiguous")
             begin = (shard.offset_in_shard, shard.numel_in_shard, shape, shard.intra_param_start_idx) if shard.in_shard else (0, 0, shape, 0)
-            of_owner[id(info.module), info.param_name] = _run(local, *begin)._replace(held=held)
+            parts.setdefault(id(info.module), {})[info.param_name] = _run(local, *begin)._replace(held=held)
         for info in flat._shared_param_infos:
-            of_owner[id(info.module), info.param_name] = of_owner[id(info.prim_module), info.prim_param_name]
-        parts.update(of_owner)
+            parts.setdefault(id(info.module), {})[info.param_name] = parts[id(info.prim_module)][info.prim_param_name]
     return parts
 
 
@@ -121,9 +119,8 @@ def parts_of(model, named):
     names = {}
     if flat:
         for prefix, module in model.named_modules(remove_duplicate=False):
-            for (owner, name), part in flat.items():
-                if owner == id(module):
-                    names[without_wrappers(f"{prefix}.{name}" if prefix else name)] = part
+            for name, part in flat.get(id(module), {}).items():
+                names[without_wrappers(f"{prefix}.{name}" if prefix else name)] = part
     sharded, listed = bool(flat), []
     for name, value, is_parameter in named:
         if is_lazy(value):

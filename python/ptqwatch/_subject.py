@@ -165,6 +165,7 @@ class ModelAdapter:
         except ValueError as error:
             self.refusal = f"{error}; its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
         self.sharded = parts is not None
+        self._held = all(part.held for *_, part in parts or () if part)
         self.refusal = self.refusal or refusal_of(self.model, optimizer, parts)
         self.can_train = train_step is not None
         self._build = build
@@ -242,7 +243,7 @@ class ModelAdapter:
             return named_view(**self._named_optimizer)
         if self._optimizer is None:
             return None
-        return view_of(self._optimizer, named_tensors(self.model), held=not self.sharded or all(part.held for *_, part in self._parts()))
+        return view_of(self._optimizer, named_tensors(self.model), held=self._held)
 
     def train(self, index, steps, learning_rate, batch):
         """Makes one optimizer step of the replica by `train_step`."""

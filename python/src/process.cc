@@ -144,8 +144,8 @@ class NativeTrainer {
     if (server_ != nullptr) server_->Stop(FromSeconds(timeout));
   }
 
-  // Of a rank whose part another process measures: the process that does so, 0 before it is ready,
-  // and how many times it has finished.
+  // The process that measures for a rank which only copies, 0 before it is ready, and how many
+  // times it has finished.
   std::pair<pid_t, int64_t> Measurer() const {
     const internal::Page::Answers& answers = trainer_->page().answers;
     return {answers.ready.load(), answers.finished.load()};

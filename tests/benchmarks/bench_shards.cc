@@ -1,4 +1,4 @@
-// What it takes to put a sharded model together on a host of many ranks.
+// The time to put a sharded model together on a host of many ranks.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
