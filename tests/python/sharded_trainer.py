@@ -4,6 +4,7 @@ The updates depend on the weights alone and are exact, so every layout has the s
 report's numbers on the rank that measures.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -116,6 +117,23 @@ def by_callback(model, rank, options):
     return callback.monitor
 
 
+def train(model, rank, ranks, steps, optimizer, monitor=None):
+    """Real training, on other data on each rank. Prints a digest of the weights on rank 0."""
+    torch.manual_seed(rank)
+    for step in range(1, steps + 1):
+        losses(model, tiny.draw(8, int(torch.randint(1 << 30, ())))).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if monitor:
+            monitor.step(step, 2.0**-7)
+    assert not monitor or (monitor.finish(100) and monitor.stop())
+    digests = [None] * ranks
+    local = b"".join(parameter._local_tensor.detach().numpy().tobytes() for parameter in model.parameters())
+    dist.all_gather_object(digests, hashlib.sha256(local).hexdigest())
+    if rank == 0:
+        print(json.dumps(digests))
+
+
 def main():
     rank, ranks, store, run_dir, layout, steps, every, fault = (*sys.argv[1:], "")[:8]
     rank, ranks, steps, every = int(rank), int(ranks), int(steps), int(every)
@@ -142,6 +160,9 @@ def main():
         options.update(curvature={"enabled": False}, averaging={"enabled": False})
     if fault == "clock":
         options["schedule"] = {"every_seconds": 1.0}
+    if fault.startswith("train"):
+        train(model, rank, ranks, steps, optimizer, ptqwatch.watch(model, **options) if fault == "train_watched" else None)
+        os._exit(0)
     silence = Silence()
     silence.__enter__()
     monitor = by_callback(model, rank, options) if fault == "hf" else ptqwatch.watch(model, **options)

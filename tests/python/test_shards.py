@@ -88,6 +88,12 @@ def test_the_callback_watches_on_every_rank(train):
     assert train("fsdp", 2, "hf")[0] == train("plain", 1)[0]
 
 
+def test_training_ends_with_the_same_bits_with_and_without(train):
+    watched, run_dir = train("fsdp", 2, "train_watched", steps=100, every=5)
+    assert watched == train("fsdp", 2, "train", steps=100, every=5)[0]
+    assert len(ptqwatch.read_run(run_dir)) >= 2
+
+
 def test_ranks_need_not_go_in_step(train):
     """Without a barrier, a snapshot may be incomplete, which is said, and the last one is not."""
     assert train("fsdp", 4, "apart")[0] == train("plain", 1)[0]
