@@ -146,4 +146,15 @@ void LrTracker::Reported() noexcept {
   state_.rolled_back = false;
 }
 
+void LrTracker::NotReported(const LrState& taken) noexcept {
+  const LrState since = state_;
+  state_.points = taken.points;
+  state_.num_points = taken.num_points;
+  state_.rolled_back |= taken.rolled_back;
+  for (int i = 0; i < since.num_points; ++i) {
+    const LrChangePoint& point = since.points[static_cast<size_t>(i)];
+    AddPoint(point.step, point.learning_rate);
+  }
+}
+
 }  // namespace ptqwatch::internal

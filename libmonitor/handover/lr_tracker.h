@@ -30,6 +30,8 @@ class LrTracker {
   void Continue(const LrTracker& past) noexcept;
   /// Clears the corners and the rollback flag after a report has taken them.
   void Reported() noexcept;
+  /// Takes back the corners and the rollback flag that a report was to take: there will be none.
+  void NotReported(const LrState& taken) noexcept;
 
  private:
   void AddPoint(int64_t step, double learning_rate) noexcept;

@@ -24,7 +24,7 @@ namespace ptqwatch::internal {
 /// each with one half that writes it, so neither half ever waits for the other, and a process that
 /// dies leaves nothing behind that the other would wait for.
 struct Page {
-  static constexpr uint64_t kVersion = 0x70747177'00000004;
+  static constexpr uint64_t kVersion = 0x70747177'00000005;
 
   Page(int64_t every, int stretch) : switches(every, stretch) {}
 

@@ -71,9 +71,8 @@ class SlotPage {
   int64_t newest() const noexcept { return filled_.load(); }  ///< number of the newest snapshot
   int64_t begun() const noexcept { return begun_.load(); }
   int64_t done() const noexcept { return done_.load(); }
-  int64_t dropped() const noexcept {
-    return dropped_.load();
-  }  ///< number of the newest dropped one
+  /// Number of the newest snapshot that was dropped.
+  int64_t dropped() const noexcept { return dropped_.load(); }
   /// Snapshots that ended with a process of the measuring half.
   int64_t lost() const noexcept { return lost_.load(); }
   /// Whether the newest snapshot is one of this step.

@@ -49,6 +49,11 @@ void TrainerBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexc
   stall_seconds_.store(stall_seconds_.load(kRelaxed) + stall_seconds, kRelaxed);
 }
 
+void TrainerBoard::OnIncomplete() noexcept {
+  snapshots_[static_cast<size_t>(SnapshotResult::kIncomplete)].fetch_add(1, kRelaxed);
+  snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].fetch_sub(1, kRelaxed);
+}
+
 void TrainerBoard::AddTo(MonitorStatus& status, double now, double unix_seconds) const {
   if (stepped()) {
     status.step = step_.load(kRelaxed);

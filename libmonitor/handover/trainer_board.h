@@ -22,6 +22,8 @@ class TrainerBoard {
   /// At each step. `now`: seconds of the monotonic clock.
   void OnStep(const StepInfo& info, LrPhase phase, double now) noexcept;
   void OnSnapshot(SnapshotResult result, double stall_seconds) noexcept;
+  /// A snapshot that was taken has turned out to be incomplete.
+  void OnIncomplete() noexcept;
   /// Any thread.
   void OnConcurrentStep() noexcept {
     snapshots_[static_cast<size_t>(SnapshotResult::kSkippedConcurrent)].fetch_add(1, kRelaxed);

@@ -7,6 +7,7 @@
 namespace ptqwatch::internal {
 
 FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept {
+  NoteDrop();
   const SnapshotHeader header{.info = *last_,
                               .lr = lr_.state(),
                               .trigger = trigger,
@@ -28,6 +29,8 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
 
 void TrainerSide::Note(const FillOutcome& outcome) noexcept {
   if (outcome.result == SnapshotResult::kTaken) {
+    offered_ = page_.slot.newest();
+    offered_lr_ = lr_.state();
     lr_.Reported();
     wake_();
   }
@@ -39,6 +42,13 @@ void TrainerSide::Note(const FillOutcome& outcome) noexcept {
   } catch (...) {
   }
   wake_();  // announces the skip
+}
+
+void TrainerSide::NoteDrop() noexcept {
+  if (offered_ == 0 || page_.slot.dropped() != offered_) return;
+  offered_ = 0;
+  lr_.NotReported(offered_lr_);
+  page_.board.OnIncomplete();
 }
 
 void TrainerSide::GatePending() noexcept {

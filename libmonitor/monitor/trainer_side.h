@@ -52,6 +52,8 @@ class TrainerSide {
   // Call it once the snapshot of the last step is in the slot or has failed: counts it and wakes
   // the measuring half.
   void Note(const FillOutcome& outcome) noexcept;
+  // Corrects what Note has counted if the measuring half has dropped the newest snapshot.
+  void NoteDrop() noexcept;
   void GatePending() noexcept;
   void DiscardPending(std::string_view why) noexcept;
   // Whether a copy at `now` would exceed the time that copies may hold training up.
@@ -70,6 +72,8 @@ class TrainerSide {
   Schedule schedule_;
   std::optional<StepInfo> last_;
   FillOutcome pending_;   // while the slot is pending
+  int64_t offered_ = 0;   // number of the newest snapshot; 0: none, or it was dropped
+  LrState offered_lr_;    // what that one was to report
   double next_copy_ = 0;  // seconds of the clock; earliest time of the next copy
   int64_t requests_served_ = 0;
   RateLimitedLog not_taken_;

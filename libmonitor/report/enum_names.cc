@@ -42,8 +42,8 @@ constexpr std::string_view kEigenvalueMethods[] = {"lanczos", "power_iteration"}
 constexpr std::string_view kEigenvalueStarts[] = {"cold", "warm", "restarted"};
 constexpr std::string_view kOptimizerKinds[] = {"sgd", "adam", "adamw", "muon"};
 constexpr std::string_view kSnapshotResultNames[] = {
-    "taken",          "skipped_busy",    "skipped_mismatch",  "failed",
-    "skipped_paused", "skipped_resting", "skipped_concurrent"};
+    "taken",          "skipped_busy",    "skipped_mismatch",   "failed",
+    "skipped_paused", "skipped_resting", "skipped_concurrent", "incomplete"};
 constexpr std::string_view kHealthNames[] = {"starting", "ok",    "degraded",
                                              "stopped",  "inert", "silent"};
 constexpr std::string_view kEventKindNames[] = {

@@ -115,10 +115,11 @@ enum class SnapshotResult : int {
   kSkippedPaused = 4,      ///< the monitor was paused by a command
   kSkippedResting = 5,     ///< the monitor had used up its share of the machine
   kSkippedConcurrent = 6,  ///< another thread was inside OnStep; this step was ignored
+  kIncomplete = 7,         ///< copied, but not by all ranks over which the model is sharded
 };
-inline constexpr int kSnapshotResults = 7;
+inline constexpr int kSnapshotResults = 8;
 /// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused",
-/// "skipped_resting", "skipped_concurrent".
+/// "skipped_resting", "skipped_concurrent", "incomplete".
 PTQWATCH_EXPORT std::string_view ToString(SnapshotResult result);
 
 enum class Health : int {

@@ -143,6 +143,29 @@ TEST(LrTracker, KeepsTheExactOnsetOfAnEarlierAttempt) {
   EXPECT_EQ(tracker.state().decay_onset_step, 12801);
 }
 
+TEST(LrTracker, TakesBackWhatNoReportHasTaken) {
+  LrTracker dropped;
+  LrTracker whole;
+  for (int64_t step = 1; step <= 16000; ++step) {
+    if (step == 9000) {  // a snapshot that turns out to be incomplete
+      const LrState taken = dropped.state();
+      dropped.Reported();
+      for (LrTracker* tracker : {&dropped, &whole}) tracker->Step(8000, kPeak, std::nullopt);
+      EXPECT_EQ(dropped.state().num_points, 1);
+      dropped.NotReported(taken);
+    }
+    for (LrTracker* tracker : {&dropped, &whole}) tracker->Step(step, Wsd(step), std::nullopt);
+  }
+  EXPECT_EQ(dropped.state().Points(), whole.state().Points());
+  EXPECT_TRUE(dropped.state().rolled_back);
+  LrState rolled_back;
+  rolled_back.rolled_back = true;
+  dropped.Reported();
+  dropped.NotReported(rolled_back);
+  EXPECT_TRUE(dropped.state().rolled_back);
+  EXPECT_THAT(dropped.state().Points(), SizeIs(0));
+}
+
 TEST(LrTracker, ObeysAnOverride) {
   LrTracker tracker;
   tracker.Step(1, kPeak, LrPhase::kStable);

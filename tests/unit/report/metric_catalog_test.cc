@@ -292,7 +292,8 @@ TEST_F(MetricCatalogTest, ShowsEveryStateAsZeroOrOne) {
                                                       "stopped,=0", "inert,=0", "silent,=0"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total"),
               ElementsAre("taken,=20", "skipped_busy,=3", "skipped_mismatch,=0", "failed,=1",
-                          "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
+                          "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0",
+                          "incomplete,=0"));
   EXPECT_THAT(Collect("ptqwatch_events_total"),
               ::testing::IsSupersetOf({"phase_change,=3", "slice,=0"}));
 }
@@ -354,7 +355,8 @@ TEST_F(MetricCatalogTest, LeavesOutEverythingOfAReportBeforeTheFirst) {
                           "ptqwatch_state_write_failures_total", "ptqwatch_steps_total"));
   EXPECT_THAT(Collect("ptqwatch_snapshots_total", false),
               ElementsAre("taken,=0", "skipped_busy,=0", "skipped_mismatch,=0", "failed,=0",
-                          "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0"));
+                          "skipped_paused,=0", "skipped_resting,=0", "skipped_concurrent,=0",
+                          "incomplete,=0"));
 }
 
 TEST_F(MetricCatalogTest, CountsStartsOfTheServerBesideTheRun) {
