@@ -44,10 +44,10 @@ Batches MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& fla
                      kProbeBatch);
 }
 
-// Takes one optimizer step and returns the loss before it.
-at::Tensor TrainOn(
-    CharModel& model, const at::Tensor& x, const at::Tensor& y, double learning_rate,
-    double sam_rho, Optimizer& optimizer, absl::FunctionRef<void()> on_gradients = [] {}) {
+// Gives the parameters their clipped gradients and returns the loss.
+at::Tensor TakeGradients(
+    CharModel& model, const at::Tensor& x, const at::Tensor& y, double sam_rho,
+    absl::FunctionRef<void()> on_gradients = [] {}) {
   const auto loss_now = [&] { return model.TokenLosses(x, y).mean(); };
   const at::Tensor loss = loss_now();
   model.zero_grad();
@@ -55,7 +55,6 @@ at::Tensor TrainOn(
   if (sam_rho > 0) TakeGradientsUphill(model.parameters(), sam_rho, loss_now);
   on_gradients();
   torch::nn::utils::clip_grad_norm_(model.parameters(), kClipNorm);
-  optimizer.Step(learning_rate);
   return loss;
 }
 
@@ -71,8 +70,8 @@ class ReplicaTrainer {
     const auto starts = DrawStarts(text_, shape_, flags_.batch, generator);
     const Batch batch = MakeBatches(text_, shape_, starts, flags_.batch).front();
     const int64_t decay_start = flags_.schedule.steps - flags_.schedule.decay_steps;
-    TrainOn(replica, batch[0], batch[1], step.learning_rate, flags_.SamRho(decay_start),
-            *optimizer_);
+    TakeGradients(replica, batch[0], batch[1], flags_.SamRho(decay_start));
+    optimizer_->Step(step.learning_rate);
     if (step.index == step.steps - 1) optimizer_.reset();
   }
 
@@ -103,12 +102,26 @@ CharTraining::CharTraining(const CharGptFlags& flags)
 
 at::Tensor CharTraining::Step(double learning_rate, double sam_rho,
                               absl::FunctionRef<void()> on_gradients) {
-  FillSequences(text_.training, shape_,
-                DrawStarts(text_.training, shape_, flags_.batch, generator_), x_, y_);
-  return TrainOn(*model_, x_, y_, learning_rate, sam_rho, optimizer_, on_gradients);
+  const at::Tensor loss = Gradients(sam_rho, on_gradients);
+  optimizer_.Step(learning_rate);
+  return loss;
 }
 
-std::unique_ptr<Subject> CharTraining::MakeSubject() const {
+at::Tensor CharTraining::Gradients(double sam_rho, absl::FunctionRef<void()> on_gradients) {
+  FillSequences(text_.training, shape_,
+                DrawStarts(text_.training, shape_, flags_.batch, generator_), x_, y_);
+  return TakeGradients(*model_, x_, y_, sam_rho, on_gradients);
+}
+
+std::unique_ptr<Subject> CharTraining::MakeSubject(
+    std::function<std::vector<NamedTensor>()> parts,
+    std::function<std::optional<OptimizerView>()> optimizer) const {
+  if (optimizer == nullptr) {
+    optimizer = [muon = flags_.muon, own = &optimizer_, model = model_] {
+      // A monitor knows Muon by its name alone.
+      return muon ? OptimizerView{.kind = OptimizerKind::kMuon} : ViewOf(own->adamw(), *model);
+    };
+  }
   std::mt19937_64 generator(flags_.trainer.seed ^ kCalibrationStream);
   const auto starts = DrawStarts(text_.training, shape_, flags_.calibration_sequences, generator);
   auto trainer = std::make_shared<ReplicaTrainer>(text_.training, shape_, flags_);
@@ -123,12 +136,8 @@ std::unique_ptr<Subject> CharTraining::MakeSubject() const {
        },
        .probe = probe_,
        .calibration = MakeBatches(text_.training, shape_, starts, kProbeBatch),
-       .optimizer =
-           [muon = flags_.muon, optimizer = &optimizer_, model = model_] {
-             // A monitor knows Muon by its name alone.
-             return muon ? OptimizerView{.kind = OptimizerKind::kMuon}
-                         : ViewOf(optimizer->adamw(), *model);
-           },
+       .optimizer = std::move(optimizer),
+       .parts = std::move(parts),
        .train_step = [trainer](std::shared_ptr<CharModel>& replica,
                                const CooldownStep& step) { trainer->Step(*replica, step); }});
 }

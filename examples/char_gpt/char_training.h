@@ -2,7 +2,9 @@
 #define PTQWATCH_CHAR_GPT_CHAR_TRAINING_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -34,10 +36,17 @@ class CharTraining {
   at::Tensor Step(
       double learning_rate, double sam_rho = 0, absl::FunctionRef<void()> on_gradients = [] {});
 
+  /// Step without the optimizer's part: leaves the clipped gradients to a trainer that updates the
+  /// parameters itself.
+  at::Tensor Gradients(double sam_rho, absl::FunctionRef<void()> on_gradients);
+
   /// The subject of the monitor. Losses are compared on held-out text, GPTQ is calibrated on
   /// training text. The closures own everything they use except the optimizer, so this object must
-  /// outlive the monitor.
-  std::unique_ptr<Subject> MakeSubject() const;
+  /// outlive the monitor. `parts` and their `optimizer` are those of a trainer that keeps a part of
+  /// each parameter.
+  std::unique_ptr<Subject> MakeSubject(
+      std::function<std::vector<NamedTensor>()> parts = nullptr,
+      std::function<std::optional<OptimizerView>()> optimizer = nullptr) const;
 
   /// Saves weights, optimizer and batch generator; training resumed from `path` continues
   /// identically. Writes the whole file or nothing. Errors name the file.

@@ -14,7 +14,7 @@ namespace ptqwatch::examples {
 
 std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, MonitorOptions options) {
   std::vector<std::unique_ptr<Exporter>> exporters;
-  exporters.push_back(std::make_unique<ReportPrinter>());
+  if (!options.process) exporters.push_back(std::make_unique<ReportPrinter>());
   auto monitor =
       OrUsageError(Monitor::Create(std::move(subject), std::move(options), std::move(exporters)));
   ServerStatus served = monitor->served();

@@ -8,8 +8,8 @@
 
 namespace ptqwatch::examples {
 
-/// Creates the monitor. Prints its reports, and the addresses at which the run is served. Throws
-/// UsageError for invalid options.
+/// Creates the monitor. Prints the addresses at which the run is served and, unless another process
+/// measures, the reports. Throws UsageError for invalid options.
 std::unique_ptr<Monitor> StartMonitor(std::unique_ptr<Subject> subject, MonitorOptions options);
 
 }  // namespace ptqwatch::examples

@@ -1,6 +1,9 @@
 // A data-parallel trainer: several processes with equal weights, each on batches of its own, and a
 // monitor in each. The monitors share the work and never talk to each other. For that, the trainer
 // gives them their rank and one run directory; the rest is as in any trainer.
+//
+// With --sharded each process keeps and updates a part of each parameter. Its monitor copies that
+// part, and one process, this program again, measures the whole model.
 
 #include <chrono>
 #include <cmath>
@@ -9,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -18,9 +22,12 @@
 #include "char_training.h"
 #include "checkpoints.h"
 #include "program.h"
+#include "ptqwatch/measure_for_trainer.h"
 #include "ptqwatch/monitor.h"
 #include "rank_group.h"
 #include "ranks_flags.h"
+#include "report_printer.h"
+#include "sharded_parameters.h"
 #include "start_monitor.h"
 #include "stop_signal.h"
 #include "training_time.h"
@@ -29,11 +36,27 @@
 namespace ptqwatch::examples {
 namespace {
 
-std::unique_ptr<Monitor> Watch(const CharTraining& training, const RanksFlags& flags) {
+MonitorOptions OptionsOf(const RanksFlags& flags) {
   MonitorOptions options = MakeMonitorOptions(flags.recipe.trainer, flags.recipe.schedule.steps);
   options.rank = flags.rank;
   options.ranks = flags.ranks;
-  return StartMonitor(training.MakeSubject(), std::move(options));
+  return options;
+}
+
+std::unique_ptr<Monitor> WatchParts(const CharTraining& training,
+                                    const ShardedParameters& parameters, MonitorOptions options,
+                                    std::vector<std::string> arguments) {
+  options.process = ProcessOptions{.arguments = std::move(arguments)};
+  return StartMonitor(training.MakeSubject([&] { return parameters.parts(); },
+                                           [&] { return std::optional(parameters.Optimizer()); }),
+                      std::move(options));
+}
+
+int Measure(const RanksFlags& flags) {
+  std::vector<std::unique_ptr<Exporter>> exporters;
+  exporters.push_back(std::make_unique<ReportPrinter>());
+  return MeasureForTrainer(CharTraining(flags.recipe).MakeSubject(), OptionsOf(flags),
+                           std::move(exporters));
 }
 
 void Require(const absl::Status& status) {
@@ -71,8 +94,8 @@ void FlipABit(CharModel& model, int64_t step, int64_t rank) {
 }
 
 /// The training loop. Returns the last step.
-int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags, Monitor* monitor,
-              const StopSignal& stop) {
+int64_t Train(CharTraining& training, RankGroup& group, ShardedParameters* sharded,
+              const RanksFlags& flags, Monitor* monitor, const StopSignal& stop) {
   const CharGptFlags& recipe = flags.recipe;
   const std::vector<at::Tensor> parameters = training.model().parameters();
   TrainingTime time(monitor, recipe.trainer.wait, stop);
@@ -84,8 +107,13 @@ int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags,
                          static_cast<uint64_t>(step * flags.ranks + flags.rank));
     at::Tensor loss;
     try {
-      loss = training.Step(learning_rate, recipe.SamRho(step),
-                           [&] { group.AverageGradients(parameters); });
+      const auto average = [&] { group.AverageGradients(parameters); };
+      if (sharded == nullptr) {
+        loss = training.Step(learning_rate, recipe.SamRho(step), average);
+      } else {
+        loss = training.Gradients(recipe.SamRho(step), average);
+        sharded->Step(learning_rate);
+      }
     } catch (const Stopped&) {
       return step;
     }
@@ -105,7 +133,7 @@ int64_t Train(CharTraining& training, RankGroup& group, const RanksFlags& flags,
   return step;
 }
 
-int Run(const RanksFlags& flags) {
+int Run(const RanksFlags& flags, std::vector<std::string> arguments) {
   CharTraining training(flags.recipe);
   const StopSignal stop;
   RankGroup group({.store = flags.store,
@@ -113,10 +141,19 @@ int Run(const RanksFlags& flags) {
                    .ranks = flags.ranks,
                    .timeout = std::chrono::milliseconds(std::llround(1e3 * flags.timeout_seconds)),
                    .stopped = [&] { return stop.requested(); }});
+  std::optional<ShardedParameters> sharded;
+  if (flags.sharded) {
+    sharded.emplace(&training.model(), &group, flags.rank, flags.ranks, flags.recipe.weight_decay);
+  }
   std::unique_ptr<Monitor> monitor;
-  if (flags.recipe.trainer.monitor) monitor = Watch(training, flags);
+  if (flags.recipe.trainer.monitor && sharded) {
+    monitor = WatchParts(training, *sharded, OptionsOf(flags), std::move(arguments));
+  } else if (flags.recipe.trainer.monitor) {
+    monitor = StartMonitor(training.MakeSubject(), OptionsOf(flags));
+  }
 
-  const int64_t steps = Train(training, group, flags, monitor.get(), stop);
+  const int64_t steps =
+      Train(training, group, sharded ? &*sharded : nullptr, flags, monitor.get(), stop);
 
   if (monitor) stop.Finish(*monitor);
   std::printf("%s step %ld\n", stop.requested() ? "interrupted after" : "ended at", steps);
@@ -133,6 +170,7 @@ int main(int argc, char** argv) {
     // The process belongs to the trainer, so it may set the number of threads.
     at::set_num_threads(flags.recipe.trainer.threads);
     at::set_num_interop_threads(1);
-    return ptqwatch::examples::Run(flags);
+    if (ptqwatch::IsMeasuringProcess()) return ptqwatch::examples::Measure(flags);
+    return ptqwatch::examples::Run(flags, {argv + 1, argv + argc});
   });
 }

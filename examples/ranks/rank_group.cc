@@ -25,18 +25,17 @@ std::string Key(int64_t round, int64_t rank) {
   return std::to_string(round) + "/" + std::to_string(rank);
 }
 
-at::Tensor Flat(const std::vector<at::Tensor>& parameters) {
+at::Tensor Flat(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& parameter : parameters) parts.push_back(parameter.grad().reshape(-1));
+  for (const at::Tensor& tensor : tensors) parts.push_back(tensor.reshape(-1));
   return at::cat(parts);
 }
 
-void Spread(const at::Tensor& flat, const std::vector<at::Tensor>& parameters) {
+void Spread(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
   int64_t begin = 0;
-  for (const at::Tensor& parameter : parameters) {
-    const int64_t count = parameter.numel();
-    parameter.grad().copy_(flat.narrow(0, begin, count).view(parameter.sizes()));
-    begin += count;
+  for (at::Tensor tensor : tensors) {
+    tensor.copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
   }
 }
 
@@ -67,7 +66,7 @@ at::Tensor RankGroup::Receive(int64_t rank, int64_t count) {
   while (!store_->check({key})) {
     if (options_.stopped()) throw Stopped();
     if (Clock::now() >= until) {
-      throw std::runtime_error("rank " + std::to_string(rank) + " has sent no gradient for " +
+      throw std::runtime_error("rank " + std::to_string(rank) + " has sent nothing for " +
                                std::to_string(options_.timeout.count() / 1000) + " s");
     }
     std::this_thread::sleep_for(kLook);
@@ -81,19 +80,44 @@ at::Tensor RankGroup::Receive(int64_t rank, int64_t count) {
   return flat;
 }
 
+void RankGroup::Exchange(const at::Tensor& own, absl::FunctionRef<int64_t(int64_t rank)> count,
+                         absl::FunctionRef<void(int64_t rank, const at::Tensor& flat)> take) {
+  if (options_.ranks == 1) return take(0, own);
+  if (round_ % kRoundsOfAStore == 0) OpenStore();
+  store_->set(Key(round_, options_.rank), Bytes(own));
+  for (int64_t rank = 0; rank < options_.ranks; ++rank) {
+    take(rank, rank == options_.rank ? own : Receive(rank, count(rank)));
+  }
+  ++round_;
+}
+
 void RankGroup::AverageGradients(const std::vector<at::Tensor>& parameters) {
   if (options_.ranks == 1) return;
   const at::NoGradGuard no_grad;
-  if (round_ % kRoundsOfAStore == 0) OpenStore();
-  const at::Tensor own = Flat(parameters);
-  store_->set(Key(round_, options_.rank), Bytes(own));
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters) gradients.push_back(parameter.grad());
+  const at::Tensor own = Flat(gradients);
   at::Tensor sum;
-  for (int64_t rank = 0; rank < options_.ranks; ++rank) {
-    const at::Tensor one = rank == options_.rank ? own.clone() : Receive(rank, own.numel());
-    sum = sum.defined() ? sum.add_(one) : one;
-  }
-  Spread(sum.div_(static_cast<double>(options_.ranks)), parameters);
-  ++round_;
+  Exchange(
+      own, [&](int64_t) { return own.numel(); },
+      [&](int64_t, const at::Tensor& one) { sum = sum.defined() ? sum.add_(one) : one.clone(); });
+  Spread(sum.div_(static_cast<double>(options_.ranks)), gradients);
+}
+
+void RankGroup::Gather(const std::vector<at::Tensor>& own,
+                       const std::vector<std::vector<at::Tensor>>& destinations) {
+  const at::NoGradGuard no_grad;
+  const auto of = [&](int64_t rank) -> const std::vector<at::Tensor>& {
+    return destinations[static_cast<size_t>(rank)];
+  };
+  Exchange(
+      Flat(own),
+      [&](int64_t rank) {
+        int64_t count = 0;
+        for (const at::Tensor& tensor : of(rank)) count += tensor.numel();
+        return count;
+      },
+      [&](int64_t rank, const at::Tensor& flat) { Spread(flat, of(rank)); });
 }
 
 }  // namespace ptqwatch::examples

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ATen/core/Tensor.h"
+#include "absl/functional/function_ref.h"
 #include "c10/util/intrusive_ptr.h"
 
 namespace c10d {
@@ -19,10 +20,12 @@ namespace ptqwatch::examples {
 /// Thrown by RankGroup when it is told to stop.
 struct Stopped {};
 
-/// The ranks of a data-parallel run. They exchange gradients through files that all of them can
+/// The ranks of a run. They exchange tensors (float32, CPU) through files that all of them can
 /// open, with the FileStore of LibTorch's c10d, which works without MPI, NCCL or Gloo. For small
-/// models: an exchange takes milliseconds, and each rank reads the gradients of all the others.
-/// Not thread-safe.
+/// models: an exchange takes milliseconds, and each rank reads what all the others have sent. An
+/// exchange waits for the other ranks. It throws UsageError if an earlier launch has used the
+/// store, Stopped if told to stop, and std::runtime_error, naming the rank, if another rank exceeds
+/// the timeout. Not thread-safe.
 class RankGroup {
  public:
   struct Options {
@@ -37,14 +40,18 @@ class RankGroup {
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
-  /// Replaces the gradients of the parameters (float32, CPU) by their means over all ranks, which
-  /// are the same bits on each rank. Waits for the other ranks. Throws UsageError if an earlier
-  /// launch has used the store, Stopped if told to stop, and std::runtime_error, naming the rank,
-  /// if another rank exceeds the timeout.
+  /// Replaces the gradients of the parameters by their means over all ranks, which are the same
+  /// bits on each rank.
   void AverageGradients(const std::vector<at::Tensor>& parameters);
+  /// Copies `own` of each rank to that rank's `destinations`, which have the same sizes.
+  void Gather(const std::vector<at::Tensor>& own,
+              const std::vector<std::vector<at::Tensor>>& destinations);
 
  private:
   void OpenStore();
+  // Calls `take` with what each rank sent, in the order of the ranks. `count(rank)` elements.
+  void Exchange(const at::Tensor& own, absl::FunctionRef<int64_t(int64_t rank)> count,
+                absl::FunctionRef<void(int64_t rank, const at::Tensor& flat)> take);
   at::Tensor Receive(int64_t rank, int64_t count);
 
   const Options options_;

@@ -22,12 +22,18 @@ void AddRanksFlags(CLI::App& app, RanksFlags* flags) {
   app.add_option("--timeout", flags->timeout_seconds, "Seconds to wait for another rank")
       ->check(RealFrom(0.001, 1e6))
       ->capture_default_str();
-  app.add_option("--checkpoints", flags->checkpoints,
-                 "Folder of checkpoints, which a later launch continues [no checkpoints]");
+  auto* const checkpoints =
+      app.add_option("--checkpoints", flags->checkpoints,
+                     "Folder of checkpoints, which a later launch continues [no checkpoints]");
   integer("--checkpoint-every", &flags->checkpoint_every, 1, "Steps between checkpoints");
-  integer("--flip-step", &flags->flip_step, 0,
-          "Flip a bit of a weight after this step, as a faulty machine would; 0: never");
+  auto* const flip =
+      integer("--flip-step", &flags->flip_step, 0,
+              "Flip a bit of a weight after this step, as a faulty machine would; 0: never");
   integer("--flip-rank", &flags->flip_rank, 0, "The rank whose weight flips");
+  app.add_flag("--sharded", flags->sharded,
+               "Each rank keeps a part of each parameter, and one process measures the whole model")
+      ->excludes(checkpoints)
+      ->excludes(flip);
 }
 
 }  // namespace
@@ -42,6 +48,12 @@ RanksFlags ParseRanksFlags(int argc, char** argv) {
   if (flags.rank >= flags.ranks) {
     throw UsageError("--rank: " + std::to_string(flags.rank) + " is not below --ranks " +
                      std::to_string(flags.ranks));
+  }
+  if (flags.sharded && flags.recipe.muon) {
+    throw UsageError("--sharded: --optimizer muon needs whole matrices");
+  }
+  if (flags.sharded && flags.recipe.trainer.wait) {
+    throw UsageError("--sharded: --wait on would make the ranks wait at different steps");
   }
   if (flags.ranks > 1 && flags.store.empty()) {
     throw UsageError("--ranks " + std::to_string(flags.ranks) +

@@ -14,6 +14,7 @@ struct RanksFlags {
   int64_t ranks = 1;
   std::string store;  ///< where the ranks exchange gradients
   double timeout_seconds = 300;
+  bool sharded = false;     ///< each rank keeps a part of each parameter
   std::string checkpoints;  ///< folder; empty: none are written
   int64_t checkpoint_every = 100;
   int64_t flip_step = 0;  ///< after this step a bit of the weights flips; 0: never

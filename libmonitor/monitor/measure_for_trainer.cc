@@ -86,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> CreateMonitor(
   options.run_dir = manifest.run_dir;
   options.rank = manifest.rank;
   options.ranks = manifest.ranks;
+  if (manifest.shard) options.ranks_from_environment = false;  // the place is the host's
   if (options.training_threads == 0) {
     options.training_threads = static_cast<int>(manifest.training_threads);
   }

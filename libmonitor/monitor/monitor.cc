@@ -21,6 +21,7 @@
 #include "monitor/rank_place.h"
 #include "monitor/remote_monitor.h"
 #include "monitor/running_monitor.h"
+#include "monitor/shard_rank.h"
 #include "ptqwatch/measure_for_trainer.h"
 
 namespace ptqwatch {
@@ -41,6 +42,32 @@ std::string AbsolutePath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
   return path.empty() || error ? path : absolute.string();
+}
+
+// Makes the inside of a monitor. `given` are the options as before EnterRank.
+absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
+    std::unique_ptr<Subject> subject, const MonitorOptions& options, const MonitorOptions& given,
+    const std::optional<internal::ShardRank>& shard,
+    std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link) {
+  using Part = std::unique_ptr<internal::MonitorPart>;
+  if (subject == nullptr) return absl::InvalidArgumentError("the subject is null");
+  for (const auto& exporter : exporters) {
+    if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
+  }
+  PTQWATCH_RETURN_IF_ERROR(Validate(options));
+  return internal::Guard([&]() -> absl::StatusOr<Part> {
+    if (options.process) {
+      if (!exporters.empty()) {
+        return absl::InvalidArgumentError(
+            "exporters are given with MonitorOptions.process: give them to MeasureForTrainer, in "
+            "the process that measures");
+      }
+      return internal::RemoteMonitor::Start(std::move(subject), options, given, shard);
+    }
+    auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject), link);
+    PTQWATCH_RETURN_IF_ERROR(running->Start(options, exporters));
+    return Part(std::move(running));
+  });
 }
 
 }  // namespace
@@ -88,32 +115,6 @@ absl::Status Monitor::State::Serve(const ServeOptions& options, const std::strin
       kWaitForServer, server);
 }
 
-absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Monitor::Start(
-    std::unique_ptr<Subject> subject, const MonitorOptions& options, const MonitorOptions& given,
-    std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link) {
-  using Part = std::unique_ptr<internal::MonitorPart>;
-  if (subject == nullptr) return absl::InvalidArgumentError("the subject is null");
-  for (const auto& exporter : exporters) {
-    if (exporter == nullptr) return absl::InvalidArgumentError("an exporter is null");
-  }
-  PTQWATCH_RETURN_IF_ERROR(Validate(options));
-  return internal::Guard([&]() -> absl::StatusOr<Part> {
-    if (options.process) {
-      if (!exporters.empty()) {
-        return absl::InvalidArgumentError(
-            "exporters are given with MonitorOptions.process: give them to MeasureForTrainer, in "
-            "the process that measures");
-      }
-      PTQWATCH_ASSIGN_OR_RETURN(auto remote,
-                                internal::RemoteMonitor::Start(std::move(subject), options, given));
-      return Part(std::move(remote));
-    }
-    auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject), link);
-    PTQWATCH_RETURN_IF_ERROR(running->Start(options, exporters));
-    return Part(std::move(running));
-  });
-}
-
 absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     std::unique_ptr<Subject> subject, MonitorOptions options,
     std::vector<std::unique_ptr<Exporter>> exporters) {
@@ -133,11 +134,18 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     auto state = std::make_unique<State>();
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
+    std::optional<internal::ShardRank> shard;
+    absl::Status placed;
+    if (options.process && subject != nullptr && internal::IsSharded(*subject)) {
+      absl::StatusOr<internal::ShardRank> entered = internal::EnterShard(options);
+      placed = entered.status();
+      if (entered.ok()) shard = *std::move(entered);
+    }
     MonitorOptions given = options;
-    const absl::Status placed = internal::EnterRank(options);
+    placed.Update(internal::EnterRank(options));
     // Without its place, a rank has no directory of its own.
     if (!placed.ok()) options.run_dir.clear();
-    if (const std::string why = internal::WhyAnotherServes(options.rank.value_or(0));
+    if (const std::string why = shard ? "" : internal::WhyAnotherServes(options.rank.value_or(0));
         options.serve && !why.empty()) {
       internal::Log(Severity::kInfo,
                     internal::StrCat("no server beside this process: ", why,
@@ -155,8 +163,11 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
         given.run_dir = options.run_dir;
       }
     }
-    auto part = placed.ok() ? Start(std::move(subject), options, given, exporters, link)
+    auto part = placed.ok() ? Start(std::move(subject), options, given, shard, exporters, link)
                             : absl::StatusOr<std::unique_ptr<internal::MonitorPart>>(placed);
+    if (shard && !part.ok()) {
+      internal::RefuseShard(shard->place, internal::Message(part.status()));
+    }
     if (part.ok()) {
       state->part = *std::move(part);
     } else if (options.on_failure == OnFailure::kError) {

@@ -14,7 +14,7 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
-#include "journal/newest_report.h"
+#include "monitor/shard_monitor.h"
 
 extern char** environ;
 
@@ -64,8 +64,9 @@ milliseconds Left(steady_clock::time_point until) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RemoteMonitor>> RemoteMonitor::Start(
-    std::unique_ptr<Subject> subject, const MonitorOptions& placed, const MonitorOptions& given) {
+absl::StatusOr<std::unique_ptr<MonitorPart>> RemoteMonitor::Start(
+    std::unique_ptr<Subject> subject, const MonitorOptions& placed, const MonitorOptions& given,
+    const std::optional<ShardRank>& shard) {
   PTQWATCH_RETURN_IF_ERROR(CheckOptions(placed));
   const ProcessOptions& process = *placed.process;
   // The server writes there, too, and may be faster than the process.
@@ -80,11 +81,16 @@ absl::StatusOr<std::unique_ptr<RemoteMonitor>> RemoteMonitor::Start(
       ProcessTrainer::Create(
           std::move(subject), placed,
           {.run_dir = given.run_dir,
+           .shard = shard ? std::optional(shard->place) : std::nullopt,
            .rank = given.rank,
            .ranks = given.ranks,
            .training_threads =
                placed.training_threads > 0 ? placed.training_threads : at::get_num_threads(),
            .longest_silence_ms = process.longest_silence.count()}));
+  if (shard && !shard->measures) {
+    return ShardMonitor::Start(std::move(trainer), placed.run_dir, shard->place,
+                               process.start_timeout);
+  }
   std::unique_ptr<RemoteMonitor> monitor(new RemoteMonitor(std::move(trainer), placed.run_dir));
   PTQWATCH_RETURN_IF_ERROR(monitor->StartProcess(process));
   const absl::Status ready = monitor->AwaitReady(steady_clock::now() + process.start_timeout, {});
@@ -97,12 +103,6 @@ absl::StatusOr<std::unique_ptr<RemoteMonitor>> RemoteMonitor::Start(
   return monitor;
 }
 
-RemoteMonitor::RemoteMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir)
-    : trainer_(std::move(trainer)),
-      page_(trainer_->page()),
-      run_dir_(std::move(run_dir)),
-      run_(OpenRunDirectory(run_dir_)) {}
-
 RemoteMonitor::~RemoteMonitor() {
   Stop(milliseconds(0)).IgnoreError();
   if (pidfd_ >= 0) close(pidfd_);
@@ -110,7 +110,7 @@ RemoteMonitor::~RemoteMonitor() {
 
 absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options) {
   WorkerKeeper::Command command{.arguments = options.arguments,
-                                .files = {trainer_->file(), trainer_->wake()},
+                                .files = {trainer().file(), trainer().wake()},
                                 .final_status = kFailedStatus};
   PTQWATCH_ASSIGN_OR_RETURN(command.program, ProgramOf(options));
   // One thread, as in the monitor thread.
@@ -130,21 +130,21 @@ absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options) {
   pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   if (pidfd_ >= 0) command.files.push_back(pidfd_);
   PTQWATCH_ASSIGN_OR_RETURN(
-      worker_, WorkerKeeper::Start(std::move(command), [this] { trainer_->WorkerEnded(); }, {}));
+      worker_, WorkerKeeper::Start(std::move(command), [this] { trainer().WorkerEnded(); }, {}));
   return absl::OkStatus();
 }
 
 bool RemoteMonitor::ready() const {
-  const pid_t process = page_.answers.ready.load(std::memory_order_acquire);
+  const pid_t process = page().answers.ready.load(std::memory_order_acquire);
   return process != 0 && process == worker_->state().process;
 }
 
 absl::Status RemoteMonitor::Failure() const {
   const WorkerKeeper::State state = worker_->state();
   // One that has not measured at all would hardly do so the next time.
-  const bool never = page_.answers.ready == 0 && !state.end.empty();
+  const bool never = page().answers.ready == 0 && !state.end.empty();
   if (stopped_ || (!state.over && !never)) return absl::OkStatus();
-  const std::string failure = page_.answers.failure.data();
+  const std::string failure = page().answers.failure.data();
   return absl::FailedPreconditionError(
       failure.empty() ? StrCat("the process that measures ended (", state.end, ")") : failure);
 }
@@ -164,21 +164,21 @@ absl::Status RemoteMonitor::AwaitReady(steady_clock::time_point until, const Can
 }
 
 void RemoteMonitor::AddIdle(int64_t change) noexcept {
-  page_.requests.idle.fetch_add(change);
-  trainer_->WakeWorker();
+  page().requests.idle.fetch_add(change);
+  trainer().WakeWorker();
 }
 
 std::optional<absl::Status> RemoteMonitor::FinishOnce(steady_clock::time_point deadline,
                                                       const CancelToken& cancel) {
-  const pid_t process = page_.answers.ready.load();
-  const int64_t number = page_.requests.finish.load() + 1;
-  page_.requests.finish_ms = Left(deadline).count();
-  page_.requests.finish.store(number, std::memory_order_release);
-  trainer_->WakeWorker();
-  while (page_.answers.finished.load(std::memory_order_acquire) != number) {
-    trainer_->ServeFinish();
-    if (cancel.cancelled() && page_.requests.cancel.exchange(number) != number) {
-      trainer_->WakeWorker();
+  const pid_t process = page().answers.ready.load();
+  const int64_t number = page().requests.finish.load() + 1;
+  page().requests.finish_ms = Left(deadline).count();
+  page().requests.finish.store(number, std::memory_order_release);
+  trainer().WakeWorker();
+  while (page().answers.finished.load(std::memory_order_acquire) != number) {
+    trainer().ServeFinish();
+    if (cancel.cancelled() && page().requests.cancel.exchange(number) != number) {
+      trainer().WakeWorker();
     }
     if (worker_->state().process != process) return std::nullopt;
     if (steady_clock::now() >= deadline + kTimeToAnswer) {
@@ -186,9 +186,9 @@ std::optional<absl::Status> RemoteMonitor::FinishOnce(steady_clock::time_point d
     }
     std::this_thread::sleep_for(kLook);
   }
-  const absl::Status answer(page_.answers.code.load(), page_.answers.reason.data());
+  const absl::Status answer(page().answers.code.load(), page().answers.reason.data());
   // The journal is written by a thread of its own.
-  const int64_t sequence = page_.answers.sequence;
+  const int64_t sequence = page().answers.sequence;
   for (const auto until = steady_clock::now() + kTimeToWrite;
        sequence > 0 && steady_clock::now() < until; std::this_thread::sleep_for(kLook)) {
     const auto newest = latest();
@@ -209,9 +209,10 @@ absl::Status RemoteMonitor::Finish(milliseconds timeout, const CancelToken& canc
 absl::Status RemoteMonitor::Stop(milliseconds deadline) {
   MutexLock lock(stop_mutex_);
   if (worker_ == nullptr || stopped_.exchange(true)) return absl::OkStatus();
+  trainer().Withdraw();
   const bool asked = ready() && deadline.count() > 0;
-  page_.requests.stop_ms = deadline.count() * 4 / 5;
-  trainer_->WakeWorker();
+  page().requests.stop_ms = deadline.count() * 4 / 5;
+  trainer().WakeWorker();
   worker_->Stop(asked ? deadline : milliseconds(0));
   if (!asked || worker_->state().end != "signal 9") return absl::OkStatus();
   return absl::DeadlineExceededError(
@@ -219,34 +220,27 @@ absl::Status RemoteMonitor::Stop(milliseconds deadline) {
 }
 
 std::string RemoteMonitor::Describe() const {
-  return StrCat("measured by process ", worker_->state().process, " into '", run_dir_, "'\n");
+  return StrCat("measured by process ", worker_->state().process, " into '", run_dir(), "'\n");
 }
 
 MonitorStatus RemoteMonitor::status() const {
-  const absl::StatusOr<RunStatus> run = run_->Status();
-  MonitorStatus status = run.ok() ? run->monitor : MonitorStatus();
+  MonitorStatus status = FollowedRun::status();
   MutexLock lock(mutex_);
   status.server = server_.status;
   return status;
 }
 
-std::shared_ptr<const AnalyzedReport> RemoteMonitor::latest() const {
-  absl::StatusOr<std::optional<AnalyzedReport>> newest = ReadNewestReport(run_dir_);
-  if (!newest.ok() || !*newest) return nullptr;
-  return std::make_shared<const AnalyzedReport>(**std::move(newest));
-}
-
 void RemoteMonitor::SetServer(const ServerStatus& server, pid_t process) {
   MutexLock lock(mutex_);
   server_ = {.status = server, .process = process};
-  page_.server.Write(server_);
+  page().server.Write(server_);
 }
 
 void RemoteMonitor::AnnounceServer(bool failed, const std::string& message) {
   MutexLock lock(mutex_);
   server_.message = message;
   server_.failed = failed;
-  page_.server.Write(server_);
+  page().server.Write(server_);
 }
 
 }  // namespace ptqwatch::internal

@@ -12,10 +12,9 @@
 #include "base/mutex.h"
 #include "base/process_end.h"
 #include "children/worker_keeper.h"
-#include "monitor/monitor_part.h"
-#include "monitor/process_trainer.h"
+#include "monitor/followed_run.h"
+#include "monitor/shard_rank.h"
 #include "ptqwatch/options.h"
-#include "ptqwatch/run_source.h"
 #include "ptqwatch/subject.h"
 
 namespace ptqwatch::internal {
@@ -36,18 +35,19 @@ inline constexpr int kSilentStatus = 75;
 [[noreturn]] void EndMeasuringProcess(std::string_view why);
 
 /// A monitor whose measuring half is a process of its own: MeasureForTrainer.
-class RemoteMonitor final : public MonitorPart {
+class RemoteMonitor final : public FollowedRun {
  public:
-  /// `placed` are the options after EnterRank, `given` those before. Waits until the process
-  /// measures, for at most ProcessOptions::start_timeout. InvalidArgument for options that a
-  /// process cannot follow; errors of ProcessTrainer::Create; FailedPrecondition, with its reason,
-  /// if the process cannot measure.
-  static absl::StatusOr<std::unique_ptr<RemoteMonitor>> Start(std::unique_ptr<Subject> subject,
-                                                              const MonitorOptions& placed,
-                                                              const MonitorOptions& given);
+  /// `placed` are the options after EnterRank, `given` those before; `shard` is set if the model is
+  /// sharded. Waits until the process measures, for at most ProcessOptions::start_timeout. A rank
+  /// that does not measure gets a ShardMonitor. InvalidArgument for options that a process cannot
+  /// follow; errors of ProcessTrainer::Create; FailedPrecondition, with its reason, if the process
+  /// cannot measure.
+  static absl::StatusOr<std::unique_ptr<MonitorPart>> Start(std::unique_ptr<Subject> subject,
+                                                            const MonitorOptions& placed,
+                                                            const MonitorOptions& given,
+                                                            const std::optional<ShardRank>& shard);
   ~RemoteMonitor() override;
 
-  void OnStep(const StepInfo& info) noexcept override { trainer_->OnStep(info); }
   void BeginIdle() noexcept override { AddIdle(1); }
   void EndIdle() noexcept override { AddIdle(-1); }
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) override;
@@ -55,16 +55,12 @@ class RemoteMonitor final : public MonitorPart {
   /// Not OK, too, if the process has turned out later to be unable to measure.
   absl::Status creation_status() const override;
   std::string Describe() const override;
-  /// As of the run directory, at most a second old.
   MonitorStatus status() const override;
-  /// Read from the run directory.
-  std::shared_ptr<const AnalyzedReport> latest() const override;
-  Control& control() override { return *run_; }
   void SetServer(const ServerStatus& server, pid_t process) override;
   void AnnounceServer(bool failed, const std::string& message) override;
 
  private:
-  RemoteMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir);
+  using FollowedRun::FollowedRun;
   absl::Status StartProcess(const ProcessOptions& options);
   // Not OK if the process cannot measure, so that no other one follows.
   absl::Status Failure() const;
@@ -76,10 +72,6 @@ class RemoteMonitor final : public MonitorPart {
                                          const CancelToken& cancel);
   void AddIdle(int64_t change) noexcept;
 
-  const std::unique_ptr<ProcessTrainer> trainer_;
-  Page& page_;
-  const std::string run_dir_;
-  const std::unique_ptr<RunSource> run_;
   int pidfd_ = -1;  // of this process
   std::unique_ptr<WorkerKeeper> worker_;
   Mutex stop_mutex_;  // held by Stop

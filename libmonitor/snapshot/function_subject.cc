@@ -7,6 +7,7 @@
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/clone.h"
+#include "ATen/ops/zeros.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -64,16 +65,20 @@ class FunctionSubject final : public Subject {
       return absl::InvalidArgumentError("FunctionSubjectOptions.losses is not set");
     }
     PTQWATCH_ASSIGN_OR_RETURN(const internal::TensorTable table,
-                              internal::MakeTensorTable(options_.live));
+                              internal::MakeTensorTable(options_.live, internal::Parts::kAllowed));
     at::NoGradGuard no_grad;
-    std::vector<at::Tensor> copies;
-    for (const internal::TensorEntry& entry : table.entries) {
-      // A clone has the strides of its dense original.
-      copies.push_back(entry.tensor.detach().clone().set_requires_grad(entry.is_parameter));
-    }
+    std::vector<at::Tensor> copies(table.entries.size());
     for (size_t i = 0; i < options_.live.size(); ++i) {
       const NamedTensor& named = options_.live[i];
-      const at::Tensor& copy = copies[static_cast<size_t>(table.index[i])];
+      const auto entry = static_cast<size_t>(table.index[i]);
+      at::Tensor& copy = copies[entry];
+      if (!copy.defined()) {
+        // A clone has the strides of its dense original.
+        const bool is_whole = named.global_shape.empty() && named.offset.empty();
+        copy = is_whole ? named.tensor.detach().clone()
+                        : at::zeros(named.global_shape, named.tensor.options());
+        copy.set_requires_grad(table.entries[entry].is_parameter);
+      }
       replica_.push_back({named.name, copy, named.is_parameter});
       by_name_.emplace(named.name, copy);
     }

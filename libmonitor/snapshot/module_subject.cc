@@ -28,6 +28,7 @@ class ModuleSubject final : public Subject {
                 std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
                 std::vector<Batch> calibration, std::vector<Batch> curvature,
                 std::function<std::optional<OptimizerView>()> optimizer,
+                std::function<std::vector<NamedTensor>()> parts,
                 std::function<void(const CooldownStep&)> train_step)
       : live_(std::move(live)),
         build_(std::move(build)),
@@ -36,12 +37,14 @@ class ModuleSubject final : public Subject {
         calibration_(std::move(calibration)),
         curvature_(std::move(curvature)),
         optimizer_(std::move(optimizer)),
+        parts_(std::move(parts)),
         train_step_(std::move(train_step)) {
     if (calibration_.empty()) calibration_ = probe_;
   }
 
   std::vector<NamedTensor> LiveTensors() const override {
     if (live_ == nullptr) return {};
+    if (parts_) return parts_();
     return TensorsOf(*live_);
   }
   std::optional<OptimizerView> Optimizer() const override {
@@ -98,6 +101,7 @@ class ModuleSubject final : public Subject {
   std::vector<Batch> calibration_;
   std::vector<Batch> curvature_;
   const std::function<std::optional<OptimizerView>()> optimizer_;
+  const std::function<std::vector<NamedTensor>()> parts_;
   const std::function<void(const CooldownStep&)> train_step_;
   std::shared_ptr<torch::nn::Module> replica_;
 };
@@ -110,10 +114,12 @@ std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
     std::vector<Batch> calibration, std::vector<Batch> curvature,
     std::function<std::optional<OptimizerView>()> optimizer,
+    std::function<std::vector<NamedTensor>()> parts,
     std::function<void(const CooldownStep&)> train_step) {
-  return std::make_unique<ModuleSubject>(
-      std::move(live), std::move(replica), std::move(losses), std::move(probe),
-      std::move(calibration), std::move(curvature), std::move(optimizer), std::move(train_step));
+  return std::make_unique<ModuleSubject>(std::move(live), std::move(replica), std::move(losses),
+                                         std::move(probe), std::move(calibration),
+                                         std::move(curvature), std::move(optimizer),
+                                         std::move(parts), std::move(train_step));
 }
 
 }  // namespace ptqwatch::internal

@@ -91,8 +91,8 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
     if (parts == Parts::kRefused && !named.global_shape.empty()) {
       return absl::FailedPreconditionError(StrCat(
           "tensor '", named.name,
-          "' is a part of one that is sharded over ranks; only ptqwatch.watch() in Python, with "
-          "the monitor in a process of its own, measures such a model"));
+          "' is a part of one that is sharded over ranks; only a monitor in a process of its own "
+          "measures such a model: MonitorOptions.process, in Python mode='process'"));
     }
     if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
       return absl::FailedPreconditionError(

@@ -19,7 +19,7 @@ import weakref
 
 import torch
 
-from ptqwatch import _channel, _native, _package, _shards
+from ptqwatch import _channel, _native, _package
 from ptqwatch._watch import seconds
 
 _log = logging.getLogger("ptqwatch")
@@ -111,17 +111,14 @@ class ProcessMonitor:
     def _enter_shard(self, build, options):
         """Options for the monitor of this host."""
         run_dir = options.get("run_dir")
-        if not run_dir:
-            raise ValueError("run_dir = None: the model is sharded over ranks, which find each other in run_dir")
         if build is None:
             raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
-        place = _shards.place()
-        self._shard = (place.job, os.path.join(os.path.abspath(run_dir), "shards"), place.rank, place.local_ranks)
-        self._measures = place.local_rank == 0
+        ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
+        self._shard, self._measures, host, hosts = _native.enter_shard(*ranks, os.path.abspath(run_dir) if run_dir else "")
         for name in ("rank", "ranks"):
             options.pop(name, None)
-        if place.hosts > 1:
-            options.update(rank=place.host, ranks=place.hosts)
+        if hosts > 1:
+            options.update(rank=host, ranks=hosts)
         if not self._measures:
             options.pop("serve", None)
         return {**options, "ranks_from_environment": False}
@@ -130,7 +127,6 @@ class ProcessMonitor:
         """Tells the other ranks, which would wait."""
         if self._shard:
             _native.refuse_shard(self._shard, why)
-            atexit.register(_native.withdraw_refusal, self._shard)
 
     def _await_measurer(self, until):
         """Waits until the process of local rank 0 measures, as watch() does there."""

@@ -1,8 +1,6 @@
-"""A model whose weights are sharded over ranks: the parts of this rank, and its place. Nothing here communicates."""
+"""A model whose weights are sharded over ranks: the parts of this rank. Nothing here communicates."""
 
-import itertools
 import math
-import os
 from typing import NamedTuple
 
 import torch
@@ -10,53 +8,11 @@ from torch.nn.parameter import is_lazy
 
 # Parts of parameter names that wrappers add.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
-# Set by launchers alike in all processes of a launch.
-_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID")
-_watched = itertools.count()  # ranks watch sharded models alike often
-# (rank on this host, number of ranks there).
-_LOCAL = (("LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-          ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"), ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"))
-
 
 def without_wrappers(name):
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name
-
-
-class Place(NamedTuple):
-    """This process among those over which the model is sharded."""
-
-    rank: int
-    ranks: int
-    local_rank: int  #: on this host
-    local_ranks: int
-
-    @property
-    def hosts(self):
-        return self.ranks // self.local_ranks
-
-    @property
-    def host(self):
-        return int(os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID") or self.rank // self.local_ranks)
-
-    @property
-    def job(self):
-        """Equal for the ranks of this host in this launch alone."""
-        return ":".join([*(os.environ.get(name, "") for name in _JOB), str(self.ranks), str(self.host), str(next(_watched))])
-
-
-def place():
-    """The Place of this process. ValueError if the variables of the launcher contradict each other."""
-    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
-    for names in _LOCAL:
-        texts = [os.environ.get(name, "") for name in names]
-        if not all(texts):
-            continue
-        if not all(text.isdigit() for text in texts) or not int(texts[0]) < int(texts[1]) or ranks % int(texts[1]):
-            raise ValueError(f"{names[0]} = {texts[0]!r} and {names[1]} = {texts[1]!r} of {ranks} ranks: each host must have as many")
-        return Place(rank, ranks, *map(int, texts))
-    return Place(rank, ranks, rank, ranks)
 
 
 def _cut(length, pieces, index):

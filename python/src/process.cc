@@ -22,6 +22,7 @@
 #include "errors.h"
 #include "monitor/process_trainer.h"
 #include "monitor/rank_place.h"
+#include "monitor/shard_rank.h"
 #include "monitor_options.h"
 #include "native_worker.h"
 #include "ptqwatch/log.h"
@@ -263,18 +264,22 @@ void BindProcess(py::module_& module) {
       },
       "The rank of a monitor with these options, or None for a trainer alone, and its run "
       "directory.");
+  module.def(
+      "enter_shard",
+      [](int64_t rank, int64_t ranks, const std::string& run_dir) {
+        const auto shard = ValueOrRaise(internal::FindShardRank(
+            {rank, ranks}, run_dir, [](const char* name) { return getenv(name); }));
+        return py::make_tuple(py::make_tuple(shard.place.job, shard.place.directory,
+                                             shard.place.rank, shard.place.local_ranks),
+                              shard.measures, shard.host, shard.hosts);
+      },
+      "The place of a rank of a sharded model, whether it measures, its host and the number of "
+      "hosts.");
   module.def("refuse_shard", [](const py::object& shard, const std::string& why) {
-    internal::ShardAddress::Refuse(PlaceFrom(shard), why);
+    internal::RefuseShard(PlaceFrom(shard), why);
   });
-  module.def("withdraw_refusal", [](const py::object& shard) {
-    internal::ShardAddress::WithdrawRefusal(PlaceFrom(shard));
-  });
-  module.def("shard_problem", [](const py::object& shard) {
-    const internal::ShardsFound found = internal::FindShards(PlaceFrom(shard));
-    if (found.refusals.empty()) return std::string();
-    const auto& [rank, why] = *found.refusals.begin();
-    return internal::StrCat("rank ", rank, " does not share its part of the model: ", why);
-  });
+  module.def("shard_problem",
+             [](const py::object& shard) { return internal::ShardProblem(PlaceFrom(shard)); });
   module.def("why_another_serves", &internal::WhyAnotherServes, py::arg("rank"));
   module.def("make_served_directory", [] { return ValueOrRaise(internal::MakeServedDirectory()); });
 }

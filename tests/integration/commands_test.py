@@ -101,7 +101,7 @@ NEEDS_MORE = {
 KNOWN = {**FAST, **SLOW, **ELSEWHERE, **NEEDS_MORE}
 # Programs whose flags are a library's, or which have no flags.
 PASSED_ON = {"tests/benchmarks/act_on_alert.py": {"--every"},
-             "examples/ranks/launch": {"--run-dir", "--steps", "--flip-step", "--flip-rank"}}  # to another program
+             "examples/ranks/launch": {"--run-dir", "--steps", "--flip-step", "--flip-rank", "--sharded"}}  # to another program
 NO_HELP = re.compile(r"bench_(monitor|cuda|layers|quantize|ranks)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
 
 

@@ -42,10 +42,10 @@ def reports(lines):
 class Launch:
     """One launch of the example: a process for each rank, by its number."""
 
-    def __init__(self, test, ranks, *flags, niced=()):
+    def __init__(self, test, ranks, *flags, niced=(), flags_of=None):
         store = os.path.join(test.enterContext(tempfile.TemporaryDirectory()), "store")
         self.ranks = [
-            test.enterContext(Trainer(RANKS, *SMALL, "--store", store, *flags, short=False,
+            test.enterContext(Trainer(RANKS, *SMALL, "--store", store, *flags, *(flags_of or {}).get(rank, ()), short=False,
                                       env={"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
                                       before=(lambda: os.nice(10)) if rank in niced else None))
             for rank in range(ranks)]
@@ -197,7 +197,7 @@ class Faults(RankRuns):
         codes, errors = launch.finish()
         self.assertEqual(codes, [1, 1, 1, -signal.SIGKILL])
         for error in errors[:3]:
-            self.assertIn("rank 3 has sent no gradient for 12 s", error)
+            self.assertIn("rank 3 has sent nothing for 12 s", error)
         # Rank 0 saves a step before it is measured.
         measured = journal(os.path.join(self.run_dir, "rank-0003"))[0][-1]["step"]
         for saved in pathlib.Path(self.folder, "watched").iterdir():
@@ -284,6 +284,64 @@ class Slow(RankRuns):
         for detail in missing:
             self.assertRegex(detail, r"rank \d")
         print(f"{len(history)} reports of 30, {len(missing)} measurements missing")
+
+
+class Sharded(RankRuns):
+    FLAGS = ["--steps", "60", "--every", "20", *UNSERVED]
+
+    def measured(self, run_dir):
+        """The reports by step, without what depends on time and on the number of measuring processes."""
+        found = {}
+        for report in reports(ptqwatch("history", run_dir, "--json")):
+            for name in ("cost", "snapshot_time_unix_seconds", "run_id", "ranks", "parameter_digests", "sequence", "trigger"):
+                report.pop(name, None)
+            found[report["step"]] = report
+        return found
+
+    def test_reports_and_weights_are_those_of_equal_copies(self):
+        copies = os.path.join(self.folder, "copies")
+        weights = self.trains(4, *self.FLAGS, "--wait", "on", "--run-dir", copies)
+        self.assertEqual(self.trains(4, *self.FLAGS, "--sharded", "--run-dir", self.run_dir), weights)
+        self.assertEqual(self.trains(4, *self.FLAGS, "--sharded", "--monitor", "off"), weights)
+        expected, sharded = self.measured(copies), self.measured(self.run_dir)
+        self.assertIn(60, sharded)
+        self.assertIsNotNone(sharded[60]["curvature"]["top_eigenvalue"])
+        for step, report in sharded.items():
+            self.assertEqual(report, expected[step])
+        self.assertFalse(os.path.exists(os.path.join(self.run_dir, "shards")))
+
+    def test_a_rank_that_stands_still_and_one_that_is_killed(self):
+        launch = Launch(self, 3, *self.FLAGS[2:], "--steps", "1000000", "--sharded", "--timeout", "5", "--run-dir", self.run_dir)
+        measured = launch[0].wait_for(r"^snapshot step (\d+) ")
+        launch.send(signal.SIGSTOP, 1)
+        self.assertIn("step", ptqwatch("status", self.run_dir))
+        launch.send(signal.SIGCONT, 1)
+        launch[0].wait_for(rf"^snapshot step (?!{measured[1]} )")
+        launch.send(signal.SIGKILL, 2)
+        codes, errors = launch.finish()
+        self.assertEqual(codes, [1, 1, -signal.SIGKILL])
+        for error in errors[:2]:
+            self.assertRegex(error, r"rank \d has sent nothing for 5 s")
+        # What the killed rank has left does not disturb the next launch.
+        self.trains(3, *self.FLAGS[2:], "--steps", "40", "--sharded", "--run-dir", self.run_dir)
+        self.assertEqual(self.history()[-1]["step"], 40)
+
+    def test_a_rank_that_differs_is_named_by_all(self):
+        first = Launch(self, 2, *self.FLAGS, "--sharded", "--run-dir", self.run_dir, flags_of={1: ["--every", "10"]})
+        for rank, (code, error) in enumerate(zip(*first.finish())):
+            self.assertEqual(code, 0, error)
+            self.assertIn("the ranks have different options: schedule of rank 0: every 20,", error)
+            self.assertEqual("rank 0 does not share its part of the model: " in error, rank == 1, error)
+
+    def test_bad_flags(self):
+        for expected, flags, message in ((0, (), "nothing is measured: run_dir is empty: the model is sharded"),
+                                         (2, ("--checkpoints", "x"), "--checkpoints excludes --sharded"),
+                                         (2, ("--wait", "on"), "--sharded: --wait on would make the ranks wait at different steps"),
+                                         (2, ("--flip-step", "3"), "--flip-step excludes --sharded"),
+                                         (2, ("--optimizer", "muon"), "--sharded: --optimizer muon needs whole matrices")):
+            code, _, error = Launch(self, 1, *self.FLAGS, "--sharded", *flags)[0].finish(timeout=60)
+            self.assertEqual(code, expected, error)
+            self.assertIn(message, error)
 
 
 if __name__ == "__main__":

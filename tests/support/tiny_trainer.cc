@@ -191,4 +191,28 @@ std::unique_ptr<Subject> TinyTrainer::MakeSubject(Fault fault,
   return MakeModuleSubject(state_->model, std::move(options));
 }
 
+std::unique_ptr<Subject> TinyTrainer::MakeShardedSubject() const {
+  ModuleSubjectOptions<TinyModel> options;
+  options.replica = [width = state_->width] { return TinyModel(width, true); };
+  options.losses = [](TinyModel& model, const Batch& batch) {
+    return LossValues(model->Losses(batch[0], batch[1]));
+  };
+  options.probe = MakeBatches(8, 6);
+  options.calibration = MakeBatches(9, 4);
+  options.parts = [model = state_->model] {
+    std::vector<NamedTensor> parts;
+    const auto add = [&](const std::string& name, const at::Tensor& whole, bool is_parameter) {
+      parts.push_back({name, whole, is_parameter, whole.sizes().vec(),
+                       std::vector<int64_t>(static_cast<size_t>(whole.dim()), 0)});
+    };
+    for (const auto& item : model->named_parameters()) add(item.key(), item.value(), true);
+    for (const auto& item : model->named_buffers()) add(item.key(), item.value(), false);
+    return parts;
+  };
+  options.optimizer = [state = state_, parts = options.parts] {
+    return ViewOf(*state->optimizer, parts());
+  };
+  return MakeModuleSubject(state_->model, std::move(options));
+}
+
 }  // namespace ptqwatch::testing

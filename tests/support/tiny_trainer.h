@@ -64,6 +64,8 @@ class TinyTrainer {
   /// throw or wait.
   std::unique_ptr<Subject> MakeSubject(Fault fault = Fault::kNone,
                                        std::function<void()> before_losses = nullptr) const;
+  /// The same for a trainer that says of each tensor that it is its part of a sharded one.
+  std::unique_ptr<Subject> MakeShardedSubject() const;
 
  private:
   struct State;

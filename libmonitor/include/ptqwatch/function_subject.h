@@ -31,7 +31,9 @@ struct FunctionSubjectOptions {
   /// updates in place, or its own memory wrapped by at::from_blob (ATen/ops/from_blob.h). Each must
   /// be dense and keep its address, shape, strides and dtype. Raw memory must stay valid until
   /// Monitor::Stop has returned. Two entries either share all of their memory (tied weights, each
-  /// under its own name) or do not overlap.
+  /// under its own name) or do not overlap. If training is sharded, the parts that this rank has,
+  /// `{.name = "w", .tensor = shard, .global_shape = {n, d}, .offset = {first_row, 0}}`; the
+  /// replica has the whole tensors.
   std::vector<NamedTensor> live = {};
   /// Required. Per-token, per-sequence or mean losses of a batch, in nats, computed with ATen
   /// operations from the replica's tensors. Receives these under their names in `live`, in the same

@@ -43,6 +43,10 @@ struct ModuleSubjectOptions {
   /// (torch_optimizer.h). Called on the caller's thread, inside Monitor::Create and inside each
   /// OnStep and Finish that takes a snapshot.
   std::function<std::optional<OptimizerView>()> optimizer = nullptr;
+  /// If training is sharded: the parts of the parameters and buffers that this rank has, under the
+  /// module's names, with NamedTensor::global_shape. They are watched instead of the module's own.
+  /// Called as `optimizer`.
+  std::function<std::vector<NamedTensor>()> parts = nullptr;
   /// For shadow cooldowns (MonitorOptions::cooldown): makes one optimizer step of the replica, as
   /// the trainer would, on a batch from the trainer's own source. At `step.index` 0 it makes a new
   /// optimizer. Runs on the monitor thread during training, with the replica in training mode. Must
@@ -69,6 +73,7 @@ PTQWATCH_EXPORT std::unique_ptr<Subject> MakeErasedModuleSubject(
     std::function<LossValues(const Batch&)> losses, std::vector<Batch> probe,
     std::vector<Batch> calibration, std::vector<Batch> curvature,
     std::function<std::optional<OptimizerView>()> optimizer,
+    std::function<std::vector<NamedTensor>()> parts,
     std::function<void(const CooldownStep&)> train_step);
 
 template <typename Model>
@@ -110,7 +115,7 @@ std::unique_ptr<Subject> MakeModuleSubject(
   return internal::MakeErasedModuleSubject(
       internal::AsModule(live), std::move(build), std::move(losses), std::move(options.probe),
       std::move(options.calibration), std::move(options.curvature), std::move(options.optimizer),
-      std::move(train_step));
+      std::move(options.parts), std::move(train_step));
 }
 
 }  // namespace ptqwatch

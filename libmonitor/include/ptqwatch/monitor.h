@@ -132,9 +132,6 @@ class PTQWATCH_EXPORT Monitor {
   static absl::StatusOr<std::unique_ptr<Monitor>> Create(
       std::unique_ptr<Subject> subject, MonitorOptions options,
       std::vector<std::unique_ptr<Exporter>> exporters, internal::WorkerLink* link);
-  static absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
-      std::unique_ptr<Subject> subject, const MonitorOptions& options, const MonitorOptions& given,
-      std::vector<std::unique_ptr<Exporter>>& exporters, internal::WorkerLink* link);
   // Null if the monitor is disabled, or in a child of the process that created it.
   internal::MonitorPart* part() const noexcept;
 

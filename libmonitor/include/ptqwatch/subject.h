@@ -85,8 +85,8 @@ struct NamedTensor {
   at::Tensor tensor;
   bool is_parameter = true;
   /// If training is sharded and this process has a part of the tensor: the shape of the whole.
-  /// `tensor` may be empty, and it may be the whole. The Python package uses it; monitors that C++
-  /// programs make refuse such a model.
+  /// `tensor` may be empty, and it may be the whole. Only monitors with a process of their own
+  /// (MonitorOptions::process), one on each rank, measure such a model; docs/sharded.md.
   std::vector<int64_t> global_shape = {};
   /// Where the part begins in the whole. With an index for each dimension, the part is a box of the
   /// whole. With a single number, if the whole has more dimensions, the part is a vector: a run of

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "ptqwatch/subject.h"
 #include "torch/nn/module.h"
@@ -15,26 +16,46 @@
 namespace ptqwatch {
 namespace internal {
 
-/// Calls `read(options, state, view, parameter)` for every parameter of `model` that the optimizer
+/// Names of tensors: those of a module's parameters, or of the parts that a rank has of a sharded
+/// model.
+class TensorNames {
+ public:
+  TensorNames(const torch::nn::Module& model) {  // NOLINT(google-explicit-constructor)
+    for (const auto& item : model.named_parameters()) {
+      names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    }
+  }
+  TensorNames(const std::vector<NamedTensor>& parts) {  // NOLINT(google-explicit-constructor)
+    for (const NamedTensor& part : parts) {
+      names_.emplace(part.tensor.unsafeGetTensorImpl(), part.name);
+    }
+  }
+  /// Null if the tensor has none.
+  const std::string* Find(const at::Tensor& tensor) const {
+    const auto found = names_.find(tensor.unsafeGetTensorImpl());
+    return found == names_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::unordered_map<const void*, std::string> names_;
+};
+
+/// Calls `read(options, state, view, parameter)` for every tensor with a name that the optimizer
 /// updates. `state` is null before the parameter's first update.
 template <typename Options, typename State, typename Read>
-void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const torch::nn::Module& model,
+void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const TensorNames& names,
                         OptimizerView& view, Read&& read) {
-  std::unordered_map<const void*, std::string> names;
-  for (const auto& item : model.named_parameters()) {
-    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
-  }
   bool first = true;
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     const auto& options = static_cast<const Options&>(group.options());
     OptimizerView of_group;
     of_group.kind = view.kind;
     for (const at::Tensor& tensor : group.params()) {
-      const auto name = names.find(tensor.unsafeGetTensorImpl());
-      if (name == names.end()) continue;
+      const std::string* const name = names.Find(tensor);
+      if (name == nullptr) continue;
       const auto found = optimizer.state().find(tensor.unsafeGetTensorImpl());
       OptimizedParameter parameter;
-      parameter.name = name->second;
+      parameter.name = *name;
       parameter.learning_rate = options.lr();
       parameter.weight_decay = options.weight_decay();
       read(options,
@@ -63,11 +84,11 @@ void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const torch::n
 
 template <typename Options, typename State>
 OptimizerView ViewOfAdam(OptimizerKind kind, const torch::optim::Optimizer& optimizer,
-                         const torch::nn::Module& model) {
+                         const TensorNames& names) {
   OptimizerView view;
   view.kind = kind;
   ReadTorchOptimizer<Options, State>(
-      optimizer, model, view,
+      optimizer, names, view,
       [](const Options& options, const State* state, OptimizerView& of_group,
          OptimizedParameter& parameter) {
         std::tie(of_group.beta1, of_group.beta2) = options.betas();
@@ -81,25 +102,28 @@ OptimizerView ViewOfAdam(OptimizerKind kind, const torch::optim::Optimizer& opti
 
 }  // namespace internal
 
-/// Returns the optimizer's rule and state for the parameters of `model`, for
-/// ModuleSubjectOptions::optimizer. Parameters are matched by identity. A parameter without a
-/// gradient so far has no second moment. Cost: one pass over the parameters. Copies no tensor and
-/// changes nothing.
-inline OptimizerView ViewOf(const torch::optim::AdamW& optimizer, const torch::nn::Module& model) {
+/// Returns the optimizer's rule and state, for ModuleSubjectOptions::optimizer. `names` is the
+/// model or, if training is sharded, ModuleSubjectOptions::parts. Parameters are matched by
+/// identity. A parameter without a gradient so far has no second moment. Cost: one pass over the
+/// parameters. Copies no tensor and changes nothing.
+inline OptimizerView ViewOf(const torch::optim::AdamW& optimizer,
+                            const internal::TensorNames& names) {
   return internal::ViewOfAdam<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
-      OptimizerKind::kAdamW, optimizer, model);
+      OptimizerKind::kAdamW, optimizer, names);
 }
 
-inline OptimizerView ViewOf(const torch::optim::Adam& optimizer, const torch::nn::Module& model) {
+inline OptimizerView ViewOf(const torch::optim::Adam& optimizer,
+                            const internal::TensorNames& names) {
   return internal::ViewOfAdam<torch::optim::AdamOptions, torch::optim::AdamParamState>(
-      OptimizerKind::kAdam, optimizer, model);
+      OptimizerKind::kAdam, optimizer, names);
 }
 
-inline OptimizerView ViewOf(const torch::optim::SGD& optimizer, const torch::nn::Module& model) {
+inline OptimizerView ViewOf(const torch::optim::SGD& optimizer,
+                            const internal::TensorNames& names) {
   OptimizerView view;
   view.kind = OptimizerKind::kSgd;
   internal::ReadTorchOptimizer<torch::optim::SGDOptions, torch::optim::SGDParamState>(
-      optimizer, model, view,
+      optimizer, names, view,
       [](const torch::optim::SGDOptions& options, const torch::optim::SGDParamState*,
          OptimizerView& of_group, OptimizedParameter&) {
         of_group.momentum = options.momentum();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -127,6 +128,58 @@ TEST_F(RemoteMonitorTest, ReportsAreThoseOfAThread) {
   EXPECT_EQ(expected.size(), 2u);
   EXPECT_EQ(ReportsOf(directory_), expected);
   EXPECT_FALSE((*monitor)->Finish(std::chrono::seconds(1)).ok());
+}
+
+TEST_F(RemoteMonitorTest, AShardedModelIsPutTogether) {
+  std::vector<Report> reports[2];
+  for (const bool sharded : {false, true}) {
+    testing::TempDir directory;
+    MonitorOptions options = Options(directory.path());
+    options.process = ProcessOptions{.arguments = {"works"}};
+    trainer_.emplace(/*seed=*/1);
+    step_ = 0;
+    auto monitor = Monitor::Create(
+        sharded ? trainer_->MakeShardedSubject() : trainer_->MakeSubject(), options);
+    ASSERT_TRUE(monitor.ok()) << monitor.status();
+    TrainTo(**monitor, 25);
+    EXPECT_EQ((*monitor)->Finish(std::chrono::seconds(60)), absl::OkStatus());
+    EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(20)).ok());
+    EXPECT_FALSE(std::filesystem::exists(directory.path() + "/shards"));
+    reports[sharded] = ReportsOf(directory);
+  }
+  EXPECT_EQ(reports[0].size(), 2u);
+  EXPECT_TRUE(reports[1].back().curvature.has_value());
+  EXPECT_EQ(reports[0], reports[1]);
+}
+
+TEST_F(RemoteMonitorTest, ARankThatOnlyCopiesDoesNotWaitForEver) {
+  MonitorOptions options = Options(directory_.path());
+  options.rank = 1;
+  options.ranks = 2;
+  options.process = ProcessOptions{.start_timeout = std::chrono::milliseconds(0)};
+  auto monitor = Monitor::Create(trainer_->MakeShardedSubject(), options);
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  TrainTo(**monitor, 25);
+  EXPECT_THAT((*monitor)->Describe(), HasSubstr("rank 1 copies its part"));
+  EXPECT_THAT(std::string((*monitor)->Finish(std::chrono::seconds(60)).message()),
+              HasSubstr("first rank is not ready"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/shards/rank-0001.json"));
+  EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(20)).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/shards"));
+  TrainTo(**monitor, 45);
+}
+
+TEST_F(RemoteMonitorTest, RefusesAShardedModelThatNoProcessMeasures) {
+  const auto error = [&](const MonitorOptions& options) {
+    return std::string(Monitor::Create(trainer_->MakeShardedSubject(), options).status().message());
+  };
+  EXPECT_THAT(error(Options(directory_.path())), HasSubstr("MonitorOptions.process"));
+  MonitorOptions options = Options("");
+  options.process = ProcessOptions();
+  EXPECT_THAT(error(options), HasSubstr("find each other in run_dir"));
+  options.run_dir = directory_.path();
+  options.schedule = {.every_seconds = 1};
+  EXPECT_THAT(error(options), HasSubstr("schedule.every_seconds = 1: must be zero"));
 }
 
 TEST_F(RemoteMonitorTest, AProcessThatIsKilledIsReplaced) {

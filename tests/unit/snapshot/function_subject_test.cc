@@ -127,6 +127,33 @@ TEST(FunctionSubject, MakesAReplicaOfTheSameShapesStridesAndTies) {
   EXPECT_TRUE(replica[0].tensor.is_same(replica[2].tensor));
 }
 
+TEST(FunctionSubject, HasTheWholeOfShardedTensorsInItsReplica) {
+  RawModel model(1);
+  FunctionSubjectOptions options = Options(model);
+  const at::Tensor rows = options.live[0].tensor.narrow(0, 2, 3);
+  for (const size_t tied : {0u, 2u}) {
+    options.live[tied].tensor = rows;
+    options.live[tied].global_shape = {kClasses, kWidth};
+    options.live[tied].offset = {2, 0};
+  }
+  const auto subject = MakeFunctionSubject(std::move(options));
+  ASSERT_TRUE(subject->BuildReplica().ok());
+  const std::vector<NamedTensor> replica = subject->ReplicaTensors();
+  EXPECT_THAT(replica[0].tensor.sizes().vec(), ElementsAre(kClasses, kWidth));
+  EXPECT_TRUE(replica[0].tensor.requires_grad());
+  EXPECT_TRUE(replica[0].tensor.is_same(replica[2].tensor));
+  EXPECT_TRUE(at::equal(replica[1].tensor, subject->LiveTensors()[1].tensor));
+  EXPECT_THAT(std::string(Monitor::Create(MakeFunctionSubject([&] {
+                                            FunctionSubjectOptions parts = Options(model);
+                                            parts.live = subject->LiveTensors();
+                                            return parts;
+                                          }()),
+                                          QuantizerOptions())
+                              .status()
+                              .message()),
+              HasSubstr("sharded over ranks"));
+}
+
 TEST(FunctionSubject, GivesTheClosureTheSameMapEveryTime) {
   RawModel model(1);
   std::vector<const TensorMap*> maps;

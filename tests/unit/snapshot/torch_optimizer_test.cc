@@ -65,6 +65,20 @@ TEST(TorchOptimizer, ReadsAdamWByGroupAndName) {
   EXPECT_TRUE(view.parameters[0].second_moment.is_same(state.exp_avg_sq()));
 }
 
+TEST(TorchOptimizer, ReadsThePartsOfAShardedModel) {
+  const std::vector<NamedTensor> parts = {
+      {"w", torch::ones({2, 3}).requires_grad_(), true, {4, 3}, {2, 0}},
+      {"empty", torch::ones({0, 3}).requires_grad_(), true, {1, 3}, {1, 0}}};
+  torch::optim::AdamW optimizer({parts[0].tensor, parts[1].tensor}, 0.1);
+  parts[0].tensor.sum().backward();
+  optimizer.step();
+  const OptimizerView view = ViewOf(optimizer, parts);
+  ASSERT_EQ(view.parameters.size(), 2u);
+  EXPECT_EQ(view.parameters[0].name, "w");
+  EXPECT_EQ(view.parameters[0].second_moment.sizes(), parts[0].tensor.sizes());
+  EXPECT_EQ(view.parameters[1].name, "empty");
+}
+
 TEST(TorchOptimizer, ReadsAdamWithItsMaximumAndLeavesOutOthersParameters) {
   Net net;
   Net other;
