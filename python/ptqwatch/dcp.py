@@ -1,0 +1,401 @@
+"""Converts checkpoints of torch.distributed.checkpoint (DCP) to safetensors, which `ptqwatch trajectory` measures.
+
+    python -m ptqwatch.dcp outputs/checkpoint converted --config config.json --follow
+    ptqwatch trajectory converted --follow ...
+
+SOURCE is a checkpoint, which has `.metadata` and `__0_0.distcp`, or a folder of them, such as step-1000. DEST gets a folder of
+the same name for each, with model.safetensors and config.json. Tensors are read one at a time, and optimizer states not at all.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import math
+import os
+import pathlib
+import pickle
+import re
+import shutil
+import signal
+import sys
+import time
+
+import torch
+from torch.distributed.checkpoint import DefaultLoadPlanner, FileSystemReader
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+
+from ptqwatch._shards import without_wrappers
+
+_NAMES = """Names of Hugging Face's models are kept. torchtitan's names of Llama 3 and Qwen 3 become those of Hugging Face, and Llama's
+q_proj and k_proj are permuted, because torchtitan rotates neighbouring elements and Hugging Face the halves of a head. config.json
+is not in a DCP checkpoint: it must say what was trained, also rope_theta, rope_scaling and rms_norm_eps. A checkpoint
+that is in DEST is not converted again."""
+_CODES = "Exit status: 0; 1 if a checkpoint could not be converted; 2 for wrong arguments; 130 after Ctrl-C, with --follow 0."
+
+_LOOK_SECONDS = 5
+_WEIGHTS = "model.safetensors"
+_UNFINISHED = "tmp-dcp-"  # ptqwatch trajectory passes over names that begin with tmp
+_ORIGIN = "ptqwatch_dcp"  # key in the metadata of the file
+# accelerate, and so Hugging Face's Trainer, puts the weights into a folder of the checkpoint.
+_ACCELERATE = "pytorch_model_fsdp_0"
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+# First parts of names that trainers give to what is not the model.
+_STATE = {"optimizer", "optimizers", "optim", "lr_scheduler", "lr_schedulers", "scheduler", "schedulers", "dataloader", "dataloaders",
+          "train_state", "trainer", "rng", "rng_state", "step", "global_step", "epoch"}
+# The embedding with its module's name in the model: what stands before is the prefix of all names.
+_EMBEDDINGS = ("tok_embeddings.weight", "model.embed_tokens.weight", "gpt_neox.embed_in.weight", "transformer.wte.weight")
+# torchtitan's names and Hugging Face's; those in a block without ".weight".
+_OUTER = {"tok_embeddings.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight", "output.weight": "lm_head.weight",
+          "lm_head.weight": "lm_head.weight"}
+_BLOCK = {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "feed_forward.w1": "mlp.gate_proj",
+          "feed_forward.w2": "mlp.down_proj", "feed_forward.w3": "mlp.up_proj", "attention.wo": "self_attn.o_proj",
+          **{f"attention.{linear}w{part}": f"self_attn.{part}_proj" for part in "qkv" for linear in ("", "qkv_linear.")}}
+_QWEN3_BLOCK = _BLOCK | {f"attention.{part}_norm": f"self_attn.{part}_norm" for part in "qk"}
+# Everything that a Metadata needs but data types.
+_CLASSES = {("collections", "OrderedDict"), ("torch", "Size"), ("torch.serialization", "_get_layout"),
+            ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+            *(("torch.distributed.checkpoint.metadata", name)
+              for name in ("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
+                           "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"))}
+
+
+class _Refused(Exception):
+    """Holds for every checkpoint: the command ends."""
+
+
+class _Damaged(Exception):
+    """Holds for one checkpoint, which may become complete."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes instances of a Metadata's classes and of no other."""
+
+    def find_class(self, module, name):
+        if module.startswith("pathlib") and name == "PosixPath":
+            return pathlib.PosixPath  # of pathlib._local in Python 3.13
+        if (module, name) in _CLASSES or module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint needs and may run code")
+
+
+def _metadata(path):
+    """The Metadata of a .metadata file, and the file's bytes."""
+    try:
+        data = path.read_bytes()
+        metadata = _Unpickler(io.BytesIO(data)).load()
+    except Exception as error:  # a pickle that is cut short may raise nearly any
+        raise _Damaged(f"cannot read {path}: {error}") from error
+    if not isinstance(metadata, Metadata) or not isinstance(metadata.state_dict_metadata, dict) or not isinstance(metadata.storage_data, dict):
+        raise _Damaged(f"{path} is not the metadata of a checkpoint")
+    return metadata, data
+
+
+def _some(names):
+    names = sorted(names)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "none"
+
+
+def _prefix(names, given):
+    """What all names of the model begin with."""
+    if given is not None:
+        if not any(name.startswith(given) for name in names):
+            raise _Refused(f"--prefix {given!r}: no tensor's name begins so; there are {_some(names)}")
+        return given
+    found = [name for name in names if f".{name}".endswith(tuple(f".{end}" for end in _EMBEDDINGS)) and name.split(".")[0] not in _STATE]
+    if len(found) != 1:
+        what = f"several embeddings: {_some(found)}" if found else f"no embedding ({', '.join(_EMBEDDINGS)}): {_some(names)}"
+        raise _Refused(f"among the tensors there is {what}; --prefix PREFIX says what the names of the model's begin with")
+    return next(found[0].removesuffix(end) for end in _EMBEDDINGS if found[0].endswith(end))
+
+
+def _model_keys(names, given, left_out):
+    """{name without prefix and wrappers: key} of the model's tensors."""
+    prefix, keys = _prefix(names, given), {}
+    for key in names:
+        name = without_wrappers(key.removeprefix(prefix))
+        if not key.startswith(prefix) or name.split(".")[0] in _STATE | set(left_out):
+            continue
+        if name in keys:
+            raise _Refused(f"tensors {keys[name]} and {key} are both {name}; --prefix PREFIX selects one")
+        keys[name] = key
+    return keys
+
+
+def _config(path):
+    """The bytes of a config.json, and what it says."""
+    try:
+        data = path.read_bytes()
+        values = json.loads(data)
+    except (OSError, ValueError) as error:
+        raise _Refused(f"cannot read the config.json {path}: {error}") from error
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise _Refused(f"{path} has no model_type: it is not a config.json of Hugging Face")
+    return data, values
+
+
+def _in_halves(weight, heads):
+    """The rows of each head's even elements, then those of its odd ones."""
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def _heads(config):
+    """How many heads have their rows permuted, by the name of the weight."""
+    if config["model_type"] != "llama":
+        return {}
+    heads = config.get("num_attention_heads")
+    kv_heads = config.get("num_key_value_heads") or heads
+    if not all(isinstance(count, int) and count > 0 for count in (heads, kv_heads)):
+        raise _Refused(f"config.json: num_attention_heads is {heads!r} and num_key_value_heads {kv_heads!r}; they must be numbers from 1 on")
+    return {"self_attn.q_proj": heads, "self_attn.k_proj": kv_heads}
+
+
+def _converted(keys, config, sizes):
+    """{Hugging Face's name: (key, heads by which the rows are permuted or 0)}."""
+    if "tok_embeddings.weight" not in keys:
+        return {name: (key, 0) for name, key in keys.items()}
+    blocks = {"llama": _BLOCK, "qwen3": _QWEN3_BLOCK}.get(config["model_type"])
+    if blocks is None:
+        raise _Refused(f"the names are torchtitan's, which are known of Llama 3 and Qwen 3, and config.json has the model_type {config['model_type']!r}")
+    heads, converted, unknown = _heads(config), {}, []
+    for name, key in keys.items():
+        block = re.fullmatch(r"layers\.(\d+)\.(.+)\.weight", name)
+        part = blocks.get(block[2]) if block else _OUTER.get(name)
+        if part is None:
+            if name != "freqs_cis":  # a buffer of early versions, which config.json gives
+                unknown.append(key)
+            continue
+        new = f"model.layers.{block[1]}.{part}.weight" if block else part
+        if new in converted:
+            raise _Refused(f"tensors {converted[new][0]} and {key} are both {new}")
+        converted[new] = key, heads.get(part, 0)
+        if part in heads and (len(sizes[key]) != 2 or sizes[key][0] % (2 * heads[part])):
+            raise _Refused(f"tensor {key} is {list(sizes[key])}, which is not {heads[part]} heads of an even size, as config.json says")
+    if unknown:
+        raise _Refused(f"torchtitan's {config['model_type']} has no {_some(unknown)}; --prefix PREFIX says what the names of the model's begin with, "
+                       "--leave-out NAME what those of others do")
+    return converted
+
+
+class _Tensors:
+    """The tensors of a checkpoint. `entries` has the TensorStorageMetadata of each."""
+
+    def __init__(self, folder, metadata):
+        self.entries = {key: entry for key, entry in metadata.state_dict_metadata.items() if isinstance(entry, TensorStorageMetadata)}
+        self._folder = folder
+        self._metadata = metadata
+        self._reader = FileSystemReader(folder)
+        self._reader.set_up_storage_reader(metadata, True)
+
+    def check(self, keys):
+        """Raises unless the files are there and the parts of each tensor make up the whole."""
+        ends = {}
+        for index, info in self._metadata.storage_data.items():
+            if index.fqn in keys:
+                ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+        for file, end in ends.items():
+            if os.path.basename(file) != file:
+                raise _Damaged(f"its .metadata names the file {file!r}, which is not in its folder")
+            try:
+                size = (self._folder / file).stat().st_size
+            except OSError as error:
+                raise _Damaged(f"cannot read {self._folder / file}: {error.strerror}") from error
+            if size < end:
+                raise _Damaged(f"{self._folder / file} is cut short: {size:,} bytes instead of {end:,}")
+        for key in keys:
+            entry = self.entries[key]
+            inside = all(0 <= begin and begin + count <= whole for part in entry.chunks for begin, count, whole in zip(part.offsets, part.sizes, entry.size))
+            if not inside or sum(math.prod(part.sizes) for part in entry.chunks) != math.prod(entry.size):
+                raise _Damaged(f"the parts of tensor {key} in .metadata do not make up the whole of {list(entry.size)}")
+            if entry.properties.dtype not in _DTYPES:
+                raise _Refused(f"{self._folder}: tensor {key} is {entry.properties.dtype}; only {_some(map(str, _DTYPES))} are converted")
+
+    def read(self, key):
+        tensor = torch.empty(self.entries[key].size, dtype=self.entries[key].properties.dtype)
+        try:
+            planner = DefaultLoadPlanner(flatten_state_dict=False)
+            planner.set_up_planner({key: tensor}, self._metadata, True)
+            self._reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
+        except Exception as error:  # damaged data may raise nearly any
+            raise _Damaged(f"cannot read tensor {key} in {self._folder}: {type(error).__name__}: {error}") from error
+        return tensor
+
+
+def _write(path, named, tensors, origin):
+    """Writes a file of safetensors, tensor by tensor. Returns the bytes of these."""
+    header, end = {"__metadata__": {"format": "pt", _ORIGIN: origin}}, 0
+    dtypes = {name: tensors.entries[key].properties.dtype for name, (key, _) in named.items()}
+    order = sorted(named, key=lambda name: (-dtypes[name].itemsize, name))  # so that each is aligned
+    for name in order:
+        size = tensors.entries[named[name][0]].size
+        begin, end = end, end + math.prod(size) * dtypes[name].itemsize
+        header[name] = {"dtype": _DTYPES[dtypes[name]], "shape": list(size), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            key, heads = named[name]
+            tensor = tensors.read(key)
+            file.write((_in_halves(tensor, heads) if heads else tensor).reshape(-1).view(torch.uint8).numpy())
+        file.flush()
+        os.fsync(file.fileno())
+    return end
+
+
+def _origin_of(path):
+    """What _write wrote into a file's header; None of another file."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"].get(_ORIGIN)
+    except (OSError, ValueError, KeyError, AttributeError, OverflowError, MemoryError):
+        return None
+
+
+def _convert(checkpoint, folder, dest, args):
+    """Converts one checkpoint, whose files are in `folder`, unless it is in `dest`."""
+    if (folder / "common.pt").exists():
+        raise _Refused(f"{folder} is a checkpoint of Megatron-LM; Megatron-Bridge's export_ckpt converts it to the format of Hugging Face")
+    start, target, unfinished = time.monotonic(), dest / checkpoint.name, dest / (_UNFINISHED + checkpoint.name)
+    metadata, data = _metadata(folder / ".metadata")
+    if not args.config and not (checkpoint / "config.json").exists():
+        raise _Refused(f"{checkpoint} has no config.json; --config FILE names the model's")
+    config_data, config = _config(args.config or checkpoint / "config.json")
+    origin = hashlib.sha256(repr((data, config_data, args.prefix, sorted(args.leave_out))).encode()).hexdigest()
+    if target.exists():
+        if _origin_of(target / _WEIGHTS) != origin:
+            raise _Refused(f"{target} was not made from {checkpoint} as it is now, with this config.json and these options; remove it or name another DEST")
+        print(f"{checkpoint.name}: converted already", flush=True)
+        return
+    tensors = _Tensors(folder, metadata)
+    named = _converted(_model_keys(tensors.entries, args.prefix, args.leave_out), config, {key: entry.size for key, entry in tensors.entries.items()})
+    tensors.check({key for key, _ in named.values()})
+    unfinished.mkdir()
+    try:
+        size = _write(unfinished / _WEIGHTS, named, tensors, origin)
+        (unfinished / "config.json").write_bytes(config_data)
+        if (checkpoint / "trainer_state.json").exists():  # it has the learning rates
+            shutil.copyfile(checkpoint / "trainer_state.json", unfinished / "trainer_state.json")
+        unfinished.rename(target)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    seconds = max(time.monotonic() - start, 1e-3)
+    print(f"{checkpoint.name}: {len(named)} tensors, {size / 1e6:,.1f} MB in {seconds:.1f} s ({size / 1e6 / seconds:,.0f} MB/s); "
+          f"{len(metadata.state_dict_metadata) - len(named)} other entries left out", flush=True)
+
+
+def _step(name):
+    found = re.search(r"(?:step|checkpoint|ckpt|iter)[-_]?(\d+)", name)
+    return int(found[1]) if found else -1
+
+
+def _complete(source, follow):
+    """[(checkpoint, folder of its files)] by step. DCP writes .metadata last, and Hugging Face's Trainer trainer_state.json."""
+    if (source / ".metadata").exists():
+        return [(source, source)]
+    found = []
+    for checkpoint in sorted(source.iterdir(), key=lambda path: (_step(path.name), path.name)) if source.is_dir() else ():
+        inner = checkpoint / _ACCELERATE
+        if (checkpoint / ".metadata").exists():
+            found.append((checkpoint, checkpoint))
+        elif (inner / ".metadata").exists() and not (follow and checkpoint.name.startswith("checkpoint-") and not (checkpoint / "trainer_state.json").exists()):
+            found.append((checkpoint, inner))
+    return found
+
+
+def _state_of(folder):
+    """Changes if the files do."""
+    try:
+        return sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def _only_one(dest):
+    """Makes the folder, in which no other process may convert meanwhile, and removes what a killed one has left there."""
+    dest.mkdir(parents=True, exist_ok=True)
+    handle = os.open(dest, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _Refused(f"another process converts to {dest}") from error
+        except OSError:
+            pass  # a file system without locks
+        for left in dest.glob(_UNFINISHED + "*"):
+            shutil.rmtree(left)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _look(source, dest, args, done, failed):
+    """Converts what is new. `done` holds names, `failed` the state in which a checkpoint failed by name."""
+    for checkpoint, folder in _complete(source, args.follow):
+        state = _state_of(folder)
+        if checkpoint.name in done or failed.get(checkpoint.name) == state:
+            continue
+        try:
+            _convert(checkpoint, folder, dest, args)
+            done.add(checkpoint.name)
+            failed.pop(checkpoint.name, None)
+        except _Damaged as error:
+            there = (folder / ".metadata").exists()
+            if there:
+                failed[checkpoint.name] = state
+            print(f"{checkpoint.name} is left out: {error if there else 'it was removed meanwhile'}", file=sys.stderr, flush=True)
+
+
+def _run(args):
+    source, dest = (pathlib.Path(path).absolute() for path in (args.source, args.dest))
+    if dest.resolve().is_relative_to(source.resolve()):
+        raise _Refused(f"DEST {args.dest} lies in SOURCE {args.source}")
+    if not args.follow and not _complete(source, False):
+        raise _Refused(f"{args.source} has no .metadata, and no folders that have one: it is not a checkpoint of torch.distributed.checkpoint")
+    done, failed = set(), {}
+    with _only_one(dest):
+        while True:
+            _look(source, dest, args, done, failed)
+            if not args.follow:
+                return 1 if failed else 0
+            if args.until is not None and any(_step(name) >= args.until for name in done):
+                return 0
+            time.sleep(_LOOK_SECONDS)
+
+
+def _parse(arguments):
+    description = __doc__.partition("\n\n")
+    parser = argparse.ArgumentParser(prog="python -m ptqwatch.dcp", description=description[0] + "\n\n" + description[2], epilog=f"{_NAMES}\n\n{_CODES}",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", metavar="SOURCE", help="a checkpoint, or a folder of them")
+    parser.add_argument("dest", metavar="DEST", help="a folder, which is made")
+    parser.add_argument("--config", type=pathlib.Path, metavar="FILE", help="the model's config.json; by default the one in each checkpoint")
+    parser.add_argument("--prefix", help="what the names of the model's tensors begin with, such as model.; by default it is found by the embedding")
+    parser.add_argument("--leave-out", action="append", default=[], metavar="NAME",
+                        help="first part of the names of tensors that are not the model's, such as ema; repeatable. Optimizer states are left out anyway")
+    parser.add_argument("--follow", action="store_true", help=f"look for new checkpoints every {_LOOK_SECONDS} seconds, until Ctrl-C")
+    parser.add_argument("--until", type=int, metavar="STEP", help="with --follow: end after a step from this one on")
+    args = parser.parse_args(arguments)
+    if args.until is not None and not args.follow:
+        parser.error("--until needs --follow")
+    return args
+
+
+def main(arguments=None):
+    args = _parse(arguments)
+    try:
+        return _run(args)
+    except KeyboardInterrupt:
+        return 0 if args.follow else 130
+    except (_Refused, OSError) as error:
+        print(f"ptqwatch.dcp: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())
