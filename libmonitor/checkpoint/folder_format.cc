@@ -86,12 +86,8 @@ std::string TextOf(const std::string& folder, const Names& names) {
                   shards, " ", folder, " gathers them");
   }
   if (has(".metadata") || !FirstThatEnds(names, {".distcp"}).empty()) {
-    return StrCat(
-        " is a distributed checkpoint of PyTorch (DCP); python3 -m "
-        "torch.distributed.checkpoint.format_utils dcp_to_torch ",
-        folder,
-        " weights.pt gathers the weights, which the model then loads and writes with "
-        "save_pretrained");
+    return StrCat(" is a distributed checkpoint of PyTorch (DCP); python3 -m ptqwatch.dcp ", folder,
+                  " OUTPUT --config config.json converts it, with the model's config.json");
   }
   if (const std::string file = FirstThatEnds(names, {".gguf"}); !file.empty()) {
     return StrCat(" has ", file,

@@ -3,8 +3,11 @@
     python -m ptqwatch.dcp outputs/checkpoint converted --config config.json --follow
     ptqwatch trajectory converted --follow ...
 
-SOURCE is a checkpoint, which has `.metadata` and `__0_0.distcp`, or a folder of them, such as step-1000. DEST gets a folder of
-the same name for each, with model.safetensors and config.json. Tensors are read one at a time, and optimizer states not at all.
+SOURCE is a checkpoint, which has .metadata and .distcp files, or a folder of such checkpoints, as step-1000. DEST gets a folder
+of the same name for each, with model.safetensors and config.json; a checkpoint that is in DEST is not converted again. Tensors
+are read one at a time, and the optimizer's not at all. Names of Hugging Face's models are kept. Those of torchtitan's Llama 3 and
+Qwen 3 become Hugging Face's, with the rows of Llama's q_proj and k_proj in Hugging Face's order. config.json, which DCP does not
+save, must say what was trained: also rope_theta, rope_scaling and rms_norm_eps.
 """
 
 import argparse
@@ -29,14 +32,9 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 
 from ptqwatch._shards import without_wrappers
 
-_NAMES = """Names of Hugging Face's models are kept. torchtitan's names of Llama 3 and Qwen 3 become those of Hugging Face, and Llama's
-q_proj and k_proj are permuted, because torchtitan rotates neighbouring elements and Hugging Face the halves of a head. config.json
-is not in a DCP checkpoint: it must say what was trained, also rope_theta, rope_scaling and rms_norm_eps. A checkpoint
-that is in DEST is not converted again."""
-_CODES = "Exit status: 0; 1 if a checkpoint could not be converted; 2 for wrong arguments; 130 after Ctrl-C, with --follow 0."
-
 _LOOK_SECONDS = 5
 _WEIGHTS = "model.safetensors"
+_TRAINER_STATE = "trainer_state.json"
 _UNFINISHED = "tmp-dcp-"  # ptqwatch trajectory passes over names that begin with tmp
 _ORIGIN = "ptqwatch_dcp"  # key in the metadata of the file
 # accelerate, and so Hugging Face's Trainer, puts the weights into a folder of the checkpoint.
@@ -98,22 +96,17 @@ def _some(names):
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "") or "none"
 
 
-def _prefix(names, given):
-    """What all names of the model begin with."""
-    if given is not None:
-        if not any(name.startswith(given) for name in names):
-            raise _Refused(f"--prefix {given!r}: no tensor's name begins so; there are {_some(names)}")
-        return given
-    found = [name for name in names if f".{name}".endswith(tuple(f".{end}" for end in _EMBEDDINGS)) and name.split(".")[0] not in _STATE]
-    if len(found) != 1:
-        what = f"several embeddings: {_some(found)}" if found else f"no embedding ({', '.join(_EMBEDDINGS)}): {_some(names)}"
-        raise _Refused(f"among the tensors there is {what}; --prefix PREFIX says what the names of the model's begin with")
-    return next(found[0].removesuffix(end) for end in _EMBEDDINGS if found[0].endswith(end))
-
-
-def _model_keys(names, given, left_out):
-    """{name without prefix and wrappers: key} of the model's tensors."""
-    prefix, keys = _prefix(names, given), {}
+def _model_keys(names, prefix, left_out):
+    """{name without prefix and wrappers: key} of the model's tensors. If no prefix is given, it is what stands before the embedding."""
+    if prefix is None:
+        found = [(name, end) for name in names for end in _EMBEDDINGS if f".{name}".endswith(f".{end}") and name.split(".")[0] not in _STATE]
+        if len(found) != 1:
+            what = f"several embeddings: {_some(name for name, _ in found)}" if found else f"no embedding ({', '.join(_EMBEDDINGS)}): {_some(names)}"
+            raise _Refused(f"among the tensors there is {what}; --prefix PREFIX says what the names of the model's begin with")
+        prefix = found[0][0].removesuffix(found[0][1])
+    elif not any(name.startswith(prefix) for name in names):
+        raise _Refused(f"--prefix {prefix!r}: no tensor's name begins so; there are {_some(names)}")
+    keys = {}
     for key in names:
         name = without_wrappers(key.removeprefix(prefix))
         if not key.startswith(prefix) or name.split(".")[0] in _STATE | set(left_out):
@@ -141,17 +134,6 @@ def _in_halves(weight, heads):
     return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _heads(config):
-    """How many heads have their rows permuted, by the name of the weight."""
-    if config["model_type"] != "llama":
-        return {}
-    heads = config.get("num_attention_heads")
-    kv_heads = config.get("num_key_value_heads") or heads
-    if not all(isinstance(count, int) and count > 0 for count in (heads, kv_heads)):
-        raise _Refused(f"config.json: num_attention_heads is {heads!r} and num_key_value_heads {kv_heads!r}; they must be numbers from 1 on")
-    return {"self_attn.q_proj": heads, "self_attn.k_proj": kv_heads}
-
-
 def _converted(keys, config, sizes):
     """{Hugging Face's name: (key, heads by which the rows are permuted or 0)}."""
     if "tok_embeddings.weight" not in keys:
@@ -159,7 +141,12 @@ def _converted(keys, config, sizes):
     blocks = {"llama": _BLOCK, "qwen3": _QWEN3_BLOCK}.get(config["model_type"])
     if blocks is None:
         raise _Refused(f"the names are torchtitan's, which are known of Llama 3 and Qwen 3, and config.json has the model_type {config['model_type']!r}")
-    heads, converted, unknown = _heads(config), {}, []
+    heads = config.get("num_attention_heads"), config.get("num_key_value_heads") or config.get("num_attention_heads")
+    if not all(isinstance(count, int) and count > 0 for count in heads):
+        raise _Refused(f"config.json: num_attention_heads and num_key_value_heads are {heads}; they must be numbers from 1 on")
+    # Llama's positions rotate neighbouring elements of a head in torchtitan, and the two halves in Hugging Face's model. Qwen 3's rotate halves in both.
+    heads = dict(zip(("self_attn.q_proj", "self_attn.k_proj"), heads)) if config["model_type"] == "llama" else {}
+    converted, unknown = {}, []
     for name, key in keys.items():
         block = re.fullmatch(r"layers\.(\d+)\.(.+)\.weight", name)
         part = blocks.get(block[2]) if block else _OUTER.get(name)
@@ -198,12 +185,9 @@ class _Tensors:
         for file, end in ends.items():
             if os.path.basename(file) != file:
                 raise _Damaged(f"its .metadata names the file {file!r}, which is not in its folder")
-            try:
-                size = (self._folder / file).stat().st_size
-            except OSError as error:
-                raise _Damaged(f"cannot read {self._folder / file}: {error.strerror}") from error
+            size = (self._folder / file).stat().st_size if (self._folder / file).exists() else 0
             if size < end:
-                raise _Damaged(f"{self._folder / file} is cut short: {size:,} bytes instead of {end:,}")
+                raise _Damaged(f"{self._folder / file} is missing or cut short: {size:,} bytes instead of {end:,}")
         for key in keys:
             entry = self.entries[key]
             inside = all(0 <= begin and begin + count <= whole for part in entry.chunks for begin, count, whole in zip(part.offsets, part.sizes, entry.size))
@@ -212,7 +196,8 @@ class _Tensors:
             if entry.properties.dtype not in _DTYPES:
                 raise _Refused(f"{self._folder}: tensor {key} is {entry.properties.dtype}; only {_some(map(str, _DTYPES))} are converted")
 
-    def read(self, key):
+    def read(self, key, heads):
+        """A tensor, with the rows of so many heads permuted unless they are 0."""
         tensor = torch.empty(self.entries[key].size, dtype=self.entries[key].properties.dtype)
         try:
             planner = DefaultLoadPlanner(flatten_state_dict=False)
@@ -220,7 +205,7 @@ class _Tensors:
             self._reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
         except Exception as error:  # damaged data may raise nearly any
             raise _Damaged(f"cannot read tensor {key} in {self._folder}: {type(error).__name__}: {error}") from error
-        return tensor
+        return _in_halves(tensor, heads) if heads else tensor
 
 
 def _write(path, named, tensors, origin):
@@ -237,9 +222,7 @@ def _write(path, named, tensors, origin):
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in order:
-            key, heads = named[name]
-            tensor = tensors.read(key)
-            file.write((_in_halves(tensor, heads) if heads else tensor).reshape(-1).view(torch.uint8).numpy())
+            file.write(tensors.read(*named[name]).reshape(-1).view(torch.uint8).numpy())  # keeps no tensor while the next is read
         file.flush()
         os.fsync(file.fileno())
     return end
@@ -276,8 +259,8 @@ def _convert(checkpoint, folder, dest, args):
     try:
         size = _write(unfinished / _WEIGHTS, named, tensors, origin)
         (unfinished / "config.json").write_bytes(config_data)
-        if (checkpoint / "trainer_state.json").exists():  # it has the learning rates
-            shutil.copyfile(checkpoint / "trainer_state.json", unfinished / "trainer_state.json")
+        if (checkpoint / _TRAINER_STATE).exists():  # it has the learning rates
+            shutil.copyfile(checkpoint / _TRAINER_STATE, unfinished / _TRAINER_STATE)
         unfinished.rename(target)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -288,22 +271,27 @@ def _convert(checkpoint, folder, dest, args):
 
 
 def _step(name):
-    found = re.search(r"(?:step|checkpoint|ckpt|iter)[-_]?(\d+)", name)
-    return int(found[1]) if found else -1
+    """The step in a checkpoint's name, as ptqwatch trajectory finds it; -1 if there is none."""
+    found = re.search(r"(?:^|[-_])(?:global_step|step|checkpoint|ckpt|iter)[-_]?(\d+)", name)
+    return int(found[1]) if found and not name.startswith("tmp") else -1
+
+
+def _files_of(checkpoint, follow):
+    """The folder with a checkpoint's .metadata, which DCP writes last; None if there is none."""
+    for folder in (checkpoint, checkpoint / _ACCELERATE):
+        if (folder / ".metadata").exists():
+            # Hugging Face's Trainer writes trainer_state.json after the weights.
+            waits = follow and folder != checkpoint and checkpoint.name.startswith("checkpoint-") and not (checkpoint / _TRAINER_STATE).exists()
+            return None if waits else folder
+    return None
 
 
 def _complete(source, follow):
-    """[(checkpoint, folder of its files)] by step. DCP writes .metadata last, and Hugging Face's Trainer trainer_state.json."""
-    if (source / ".metadata").exists():
-        return [(source, source)]
-    found = []
-    for checkpoint in sorted(source.iterdir(), key=lambda path: (_step(path.name), path.name)) if source.is_dir() else ():
-        inner = checkpoint / _ACCELERATE
-        if (checkpoint / ".metadata").exists():
-            found.append((checkpoint, checkpoint))
-        elif (inner / ".metadata").exists() and not (follow and checkpoint.name.startswith("checkpoint-") and not (checkpoint / "trainer_state.json").exists()):
-            found.append((checkpoint, inner))
-    return found
+    """[(checkpoint, folder of its files)] by step."""
+    if folder := _files_of(source, follow):
+        return [(source, folder)]
+    names = sorted((name for name in (os.listdir(source) if source.is_dir() else ()) if _step(name) >= 0), key=lambda name: (_step(name), name))
+    return [(source / name, folder) for name in names if (folder := _files_of(source / name, follow))]
 
 
 def _state_of(folder):
@@ -343,11 +331,13 @@ def _look(source, dest, args, done, failed):
             _convert(checkpoint, folder, dest, args)
             done.add(checkpoint.name)
             failed.pop(checkpoint.name, None)
-        except _Damaged as error:
-            there = (folder / ".metadata").exists()
-            if there:
+        except (_Damaged, _Refused, OSError) as error:
+            removed = not (folder / ".metadata").exists()
+            if not removed and not isinstance(error, _Damaged):
+                raise
+            if not removed:
                 failed[checkpoint.name] = state
-            print(f"{checkpoint.name} is left out: {error if there else 'it was removed meanwhile'}", file=sys.stderr, flush=True)
+            print(f"{checkpoint.name} is left out: {'it was removed meanwhile' if removed else error}", file=sys.stderr, flush=True)
 
 
 def _run(args):
@@ -355,7 +345,8 @@ def _run(args):
     if dest.resolve().is_relative_to(source.resolve()):
         raise _Refused(f"DEST {args.dest} lies in SOURCE {args.source}")
     if not args.follow and not _complete(source, False):
-        raise _Refused(f"{args.source} has no .metadata, and no folders that have one: it is not a checkpoint of torch.distributed.checkpoint")
+        raise _Refused(f"{args.source} has no .metadata, and no folders that have one and a step in their name, such as step-1000: it holds no checkpoints "
+                       "of torch.distributed.checkpoint")
     done, failed = set(), {}
     with _only_one(dest):
         while True:
@@ -368,17 +359,16 @@ def _run(args):
 
 
 def _parse(arguments):
-    description = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(prog="python -m ptqwatch.dcp", description=description[0] + "\n\n" + description[2], epilog=f"{_NAMES}\n\n{_CODES}",
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m ptqwatch.dcp", description=__doc__, epilog="Exit status: 0; 1 if a checkpoint could not be converted; "
+                                     "2 for wrong arguments; 130 after Ctrl-C, or 0 with --follow.", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="SOURCE", help="a checkpoint, or a folder of them")
     parser.add_argument("dest", metavar="DEST", help="a folder, which is made")
     parser.add_argument("--config", type=pathlib.Path, metavar="FILE", help="the model's config.json; by default the one in each checkpoint")
-    parser.add_argument("--prefix", help="what the names of the model's tensors begin with, such as model.; by default it is found by the embedding")
+    parser.add_argument("--prefix", help="what the names of the model's tensors begin with, such as model.; by default found by the embedding")
     parser.add_argument("--leave-out", action="append", default=[], metavar="NAME",
-                        help="first part of the names of tensors that are not the model's, such as ema; repeatable. Optimizer states are left out anyway")
+                        help="first part of the names of other tensors, such as ema; repeatable. Optimizer states are left out anyway")
     parser.add_argument("--follow", action="store_true", help=f"look for new checkpoints every {_LOOK_SECONDS} seconds, until Ctrl-C")
-    parser.add_argument("--until", type=int, metavar="STEP", help="with --follow: end after a step from this one on")
+    parser.add_argument("--until", type=int, metavar="STEP", help="with --follow: end once a checkpoint of this step or a later one is converted")
     args = parser.parse_args(arguments)
     if args.until is not None and not args.follow:
         parser.error("--until needs --follow")

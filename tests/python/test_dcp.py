@@ -60,7 +60,8 @@ RANK = """
         torch.save(gathered, whole)
     torch.distributed.destroy_process_group()
 """
-HUGGING_FACE = {"tok_embeddings": "model.embed_tokens", "norm": "model.norm", "output": "lm_head", "layers.0.ffn_norm": "model.layers.0.post_attention_layernorm",
+HUGGING_FACE = {"tok_embeddings": "model.embed_tokens", "norm": "model.norm", "output": "lm_head",
+                "layers.0.ffn_norm": "model.layers.0.post_attention_layernorm",
                 **{f"layers.0.attention.w{part}": f"model.layers.0.self_attn.{part}_proj" for part in "qkv"},
                 "layers.0.attention.q_norm": "model.layers.0.self_attn.q_norm"}
 
@@ -73,9 +74,11 @@ def titan_state(config):
     head = config.get("head_dim", hidden // heads)
     matrix = lambda *shape: 0.3 * torch.randn(*shape)
     norm = lambda size: 1 + 0.2 * torch.randn(size)
-    state = {"tok_embeddings.weight": matrix(config["vocab_size"], hidden), "norm.weight": norm(hidden), "output.weight": matrix(config["vocab_size"], hidden)}
+    state = {"tok_embeddings.weight": matrix(config["vocab_size"], hidden), "norm.weight": norm(hidden),
+             "output.weight": matrix(config["vocab_size"], hidden)}
     for layer in range(config["num_hidden_layers"]):
-        block = {"attention.wq": matrix(heads * head, hidden), "attention.wk": matrix(kv_heads * head, hidden), "attention.wv": matrix(kv_heads * head, hidden),
+        block = {"attention.wq": matrix(heads * head, hidden), "attention.wk": matrix(kv_heads * head, hidden),
+                 "attention.wv": matrix(kv_heads * head, hidden),
                  "attention.wo": matrix(hidden, heads * head), "feed_forward.w1": matrix(feed, hidden), "feed_forward.w2": matrix(hidden, feed),
                  "feed_forward.w3": matrix(feed, hidden), "attention_norm": norm(hidden), "ffn_norm": norm(hidden)}
         if config["model_type"] == "qwen3":
@@ -284,11 +287,11 @@ def test_ctrl_c_leaves_nothing_half_written(folders, monkeypatch, more, status):
     save(titan_state(LLAMA), source / "step-10")
     read, keys = dcp._Tensors.read, []
 
-    def interrupted(self, key):
+    def interrupted(self, key, heads):
         keys.append(key)
         if len(keys) == 5:
             raise KeyboardInterrupt
-        return read(self, key)
+        return read(self, key, heads)
 
     monkeypatch.setattr(dcp._Tensors, "read", interrupted)
     (dest / "tmp-dcp-step-5").mkdir(parents=True)  # of a process that was killed
@@ -352,8 +355,8 @@ def damage_data(folder):
     (damage_data, "cannot read tensor"),
     (lambda folder: os.truncate(folder / ".metadata", 500), ".metadata: "),
     (lambda folder: (folder / ".metadata").write_bytes(pickle.dumps([1])), "is not the metadata of a checkpoint"),
-    (lambda folder: os.truncate(folder / "__0_0.distcp", 1000), "__0_0.distcp is cut short: 1,000 bytes instead of"),
-    (lambda folder: os.remove(folder / "__0_0.distcp"), "__0_0.distcp: No such file"),
+    (lambda folder: os.truncate(folder / "__0_0.distcp", 1000), "__0_0.distcp is missing or cut short: 1,000 bytes instead of"),
+    (lambda folder: os.remove(folder / "__0_0.distcp"), "__0_0.distcp is missing"),
 ])
 def test_a_damaged_checkpoint_is_left_out(folders, capsys, damage, says):
     source, dest, config = folders
@@ -376,7 +379,7 @@ EMBEDDING = {"tok_embeddings.weight": torch.zeros(4, 4)}
     (EMBEDDING, LLAMA, ["--prefix", "model."], "--prefix 'model.': no tensor's name begins so; there are tok_embeddings.weight"),
     (EMBEDDING, {"model_type": "mistral"}, [], "Llama 3 and Qwen 3, and config.json has the model_type 'mistral'"),
     (EMBEDDING, {}, [], "no model_type"),
-    (EMBEDDING, {"model_type": "llama"}, [], "num_attention_heads is None"),
+    (EMBEDDING, {"model_type": "llama"}, [], "num_attention_heads and num_key_value_heads are (None, None)"),
     ({**EMBEDDING, "layers.0.moe.router.gate.weight": torch.zeros(2)}, QWEN3, [], "torchtitan's qwen3 has no layers.0.moe.router.gate.weight"),
     ({**EMBEDDING, "layers.0.attention.q_norm.weight": torch.zeros(2)}, LLAMA, [], "torchtitan's llama has no layers.0.attention.q_norm.weight"),
     ({**EMBEDDING, "layers.0.attention.wq.bias": torch.zeros(2)}, LLAMA, [], "torchtitan's llama has no layers.0.attention.wq.bias"),

@@ -45,7 +45,7 @@ TEST(CheckFormat, SaysWhatAFolderHoldsAndWhatToDo) {
       {{"model.pt"}, "model.pt, a pickle", "config.json"},
       {{"epoch=3.ckpt"}, "epoch=3.ckpt, a pickle", "save_pretrained"},
       {{"Qwen3-8B-Q4_K_M.gguf", "config.json"}, "llama.cpp", "made from"},
-      {{".metadata", "__0_0.distcp", "__1_0.distcp"}, "DCP", "format_utils dcp_to_torch"},
+      {{".metadata", "__0_0.distcp", "__1_0.distcp"}, "DCP", "python3 -m ptqwatch.dcp "},
       {{"config.json", "pytorch_model_fsdp_0/", "trainer_state.json", "optimizer.bin"},
        "shards of FSDP",
        "accelerate merge-weights"},
