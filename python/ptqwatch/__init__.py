@@ -6,7 +6,8 @@ quantize_model  quantizes a model
 curvature       measures the Hessian of a model's loss
 read_run        reads the reports of a run
 
-ptqwatch.hf and ptqwatch.lightning have callbacks for the Trainers of Hugging Face and Lightning.
+ptqwatch.hf and ptqwatch.lightning have callbacks for the Trainers of Hugging Face and Lightning. python -m ptqwatch.dcp converts
+checkpoints of torch.distributed.checkpoint.
 """
 
 from ptqwatch._check_torch import check_torch as _check_torch

@@ -344,9 +344,11 @@ def _run(args):
     source, dest = (pathlib.Path(path).absolute() for path in (args.source, args.dest))
     if dest.resolve().is_relative_to(source.resolve()):
         raise _Refused(f"DEST {args.dest} lies in SOURCE {args.source}")
-    if not args.follow and not _complete(source, False):
-        raise _Refused(f"{args.source} has no .metadata, and no folders that have one and a step in their name, such as step-1000: it holds no checkpoints "
-                       "of torch.distributed.checkpoint")
+    if not _complete(source, False):
+        lacks = f"{args.source} has no .metadata, and no folders that have one and a step in their name, such as step-1000"
+        if not args.follow:
+            raise _Refused(lacks)
+        print(lacks, "yet", flush=True)
     done, failed = set(), {}
     with _only_one(dest):
         while True:

@@ -81,6 +81,7 @@ ELSEWHERE = {
     "examples/plot_slice": "plot_slice",
     "quantize_checkpoint": "checkpoint.Program",
     "dashboards/stack": "dashboards.Stack",
+    "python -m ptqwatch.dcp": "python.dcp",
     "tests/python/run": "python.quantize",
     "tests/faults/server_killed_test.py": "faults.ServerKilled",
     "tests/gates/kernels": "gate.kernels",
@@ -102,7 +103,7 @@ KNOWN = {**FAST, **SLOW, **ELSEWHERE, **NEEDS_MORE}
 # Programs whose flags are a library's, or which have no flags.
 PASSED_ON = {"tests/benchmarks/act_on_alert.py": {"--every"},
              "examples/ranks/launch": {"--run-dir", "--steps", "--flip-step", "--flip-rank", "--sharded"}}  # to another program
-NO_HELP = re.compile(r"bench_(monitor|cuda|layers|quantize|ranks)|cmake|g\+\+|dashboards/stack|tests/gates/\w+")
+NO_HELP = re.compile(r"bench_(monitor|cuda|layers|quantize|ranks)|cmake|g\+\+|python -m .*|dashboards/stack|tests/gates/\w+")
 
 
 def program_of(words):
@@ -110,6 +111,8 @@ def program_of(words):
     name = re.sub(r"^(\./)?(build/release/bin/)?", "", words[0])
     if name == "ptqwatch" and len(words) > 1:
         name = f"ptqwatch {words[1]}"
+    if words[:2] == ["python", "-m"]:
+        name = " ".join(words[:3])
     return name
 
 
