@@ -43,8 +43,8 @@ _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", tor
 # First parts of names that trainers give to what is not the model.
 _STATE = {"optimizer", "optimizers", "optim", "lr_scheduler", "lr_schedulers", "scheduler", "schedulers", "dataloader", "dataloaders",
           "train_state", "trainer", "rng", "rng_state", "step", "global_step", "epoch"}
-# The embedding with its module's name in the model: what stands before is the prefix of all names.
-_EMBEDDINGS = ("tok_embeddings.weight", "model.embed_tokens.weight", "gpt_neox.embed_in.weight", "transformer.wte.weight")
+# Names of the embedding, and the module of the model that has it. What stands before both is the prefix of all names.
+_EMBEDDINGS = {"tok_embeddings.weight": "", "embed_tokens.weight": "model.", "embed_in.weight": "gpt_neox.", "wte.weight": "transformer."}
 # torchtitan's names and Hugging Face's; those in a block without ".weight".
 _OUTER = {"tok_embeddings.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight", "output.weight": "lm_head.weight",
           "lm_head.weight": "lm_head.weight"}
@@ -98,18 +98,21 @@ def _some(names):
 
 def _model_keys(names, prefix, left_out):
     """{name without prefix and wrappers: key} of the model's tensors. If no prefix is given, it is what stands before the embedding."""
+    others = _STATE | set(left_out)
     if prefix is None:
-        found = [(name, end) for name in names for end in _EMBEDDINGS if f".{name}".endswith(f".{end}") and name.split(".")[0] not in _STATE]
+        ends = [base + name for name, base in _EMBEDDINGS.items()]
+        found = [(name, end) for name in names for end in ends if f".{name}".endswith(f".{end}") and name.split(".")[0] not in others]
         if len(found) != 1:
-            what = f"several embeddings: {_some(name for name, _ in found)}" if found else f"no embedding ({', '.join(_EMBEDDINGS)}): {_some(names)}"
-            raise _Refused(f"among the tensors there is {what}; --prefix PREFIX says what the names of the model's begin with")
+            what = f"several embeddings: {_some(name for name, _ in found)}" if found else f"no embedding ({', '.join(ends)}): {_some(names)}"
+            raise _Refused(f"among the tensors there is {what}; --prefix PREFIX says what the names of the model's begin with, "
+                           "--leave-out NAME what those of others do")
         prefix = found[0][0].removesuffix(found[0][1])
-    elif not any(name.startswith(prefix) for name in names):
-        raise _Refused(f"--prefix {prefix!r}: no tensor's name begins so; there are {_some(names)}")
+    elif not any(name.startswith(prefix) and name.endswith(tuple(_EMBEDDINGS)) for name in names):
+        raise _Refused(f"--prefix {prefix!r}: no embedding ({', '.join(_EMBEDDINGS)}) has a name that begins so; there are {_some(names)}")
     keys = {}
     for key in names:
         name = without_wrappers(key.removeprefix(prefix))
-        if not key.startswith(prefix) or name.split(".")[0] in _STATE | set(left_out):
+        if not key.startswith(prefix) or name.split(".")[0] in others:
             continue
         if name in keys:
             raise _Refused(f"tensors {keys[name]} and {key} are both {name}; --prefix PREFIX selects one")
@@ -366,7 +369,8 @@ def _parse(arguments):
     parser.add_argument("source", metavar="SOURCE", help="a checkpoint, or a folder of them")
     parser.add_argument("dest", metavar="DEST", help="a folder, which is made")
     parser.add_argument("--config", type=pathlib.Path, metavar="FILE", help="the model's config.json; by default the one in each checkpoint")
-    parser.add_argument("--prefix", help="what the names of the model's tensors begin with, such as model.; by default found by the embedding")
+    parser.add_argument("--prefix", type=lambda text: text and text.rstrip(".") + ".",
+                        help="what the names of the model's tensors begin with, such as model.; by default found by the embedding")
     parser.add_argument("--leave-out", action="append", default=[], metavar="NAME",
                         help="first part of the names of other tensors, such as ema; repeatable. Optimizer states are left out anyway")
     parser.add_argument("--follow", action="store_true", help=f"look for new checkpoints every {_LOOK_SECONDS} seconds, until Ctrl-C")

@@ -376,7 +376,8 @@ EMBEDDING = {"tok_embeddings.weight": torch.zeros(4, 4)}
 @pytest.mark.parametrize(("state", "config", "more", "says"), [
     ({"x": torch.zeros(2)}, LLAMA, [], "no embedding"),
     ({"a": EMBEDDING, "b": EMBEDDING}, LLAMA, [], "several embeddings: a.tok_embeddings.weight, b.tok_embeddings.weight; --prefix"),
-    (EMBEDDING, LLAMA, ["--prefix", "model."], "--prefix 'model.': no tensor's name begins so; there are tok_embeddings.weight"),
+    (EMBEDDING, LLAMA, ["--prefix", "model."], "wte.weight) has a name that begins so; there are tok_embeddings.weight"),
+    ({"model.w": torch.zeros(2)}, LLAMA, ["--prefix", "model"], "--prefix 'model.': no embedding"),
     (EMBEDDING, {"model_type": "mistral"}, [], "Llama 3 and Qwen 3, and config.json has the model_type 'mistral'"),
     (EMBEDDING, {}, [], "no model_type"),
     (EMBEDDING, {"model_type": "llama"}, [], "num_attention_heads and num_key_value_heads are (None, None)"),
@@ -400,9 +401,9 @@ def test_options_select_a_model(folders):
     source, dest, config = folders
     model = {"tok_embeddings.weight": torch.randn(4, 4)}
     save({"a": model, "b": EMBEDDING, "ema.x": torch.zeros(2)}, source / "step-10")
-    assert convert(source, dest, config, "--prefix", "a.") == 0
+    assert convert(source, dest, config, "--prefix", "a") == 0
     assert same_bits(load(dest, 10), {"model.embed_tokens.weight": model["tok_embeddings.weight"]})
-    save({**model, "ema.x": torch.zeros(2)}, source / "step-20")
+    save({**model, "ema": EMBEDDING}, source / "step-20")
     assert convert(source / "step-20", dest, config, "--leave-out", "ema") == 0
     assert same_bits(load(dest, 20), load(dest, 10))
 
