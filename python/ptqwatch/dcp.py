@@ -51,7 +51,7 @@ _OUTER = {"tok_embeddings.weight": "model.embed_tokens.weight", "norm.weight": "
 _BLOCK = {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "feed_forward.w1": "mlp.gate_proj",
           "feed_forward.w2": "mlp.down_proj", "feed_forward.w3": "mlp.up_proj", "attention.wo": "self_attn.o_proj",
           **{f"attention.{linear}w{part}": f"self_attn.{part}_proj" for part in "qkv" for linear in ("", "qkv_linear.")}}
-_QWEN3_BLOCK = _BLOCK | {f"attention.{part}_norm": f"self_attn.{part}_norm" for part in "qk"}
+_QWEN3_BLOCK = {f"attention.{part}_norm": f"self_attn.{part}_norm" for part in "qk"}
 # Everything that a Metadata needs but data types.
 _CLASSES = {("collections", "OrderedDict"), ("torch", "Size"), ("torch.serialization", "_get_layout"),
             ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
@@ -120,18 +120,6 @@ def _model_keys(names, prefix, left_out):
     return keys
 
 
-def _config(path):
-    """The bytes of a config.json, and what it says."""
-    try:
-        data = path.read_bytes()
-        values = json.loads(data)
-    except (OSError, ValueError) as error:
-        raise _Refused(f"cannot read the config.json {path}: {error}") from error
-    if not isinstance(values, dict) or "model_type" not in values:
-        raise _Refused(f"{path} has no model_type: it is not a config.json of Hugging Face")
-    return data, values
-
-
 def _in_halves(weight, heads):
     """The rows of each head's even elements, then those of its odd ones."""
     return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
@@ -141,18 +129,19 @@ def _converted(keys, config, sizes):
     """{Hugging Face's name: (key, heads by which the rows are permuted or 0)}."""
     if "tok_embeddings.weight" not in keys:
         return {name: (key, 0) for name, key in keys.items()}
-    blocks = {"llama": _BLOCK, "qwen3": _QWEN3_BLOCK}.get(config["model_type"])
-    if blocks is None:
-        raise _Refused(f"the names are torchtitan's, which are known of Llama 3 and Qwen 3, and config.json has the model_type {config['model_type']!r}")
+    model_type = config.get("model_type")
+    if model_type not in ("llama", "qwen3"):
+        raise _Refused(f"the names are torchtitan's, which are known of Llama 3 and Qwen 3, and config.json has the model_type {model_type!r}")
     heads = config.get("num_attention_heads"), config.get("num_key_value_heads") or config.get("num_attention_heads")
     if not all(isinstance(count, int) and count > 0 for count in heads):
         raise _Refused(f"config.json: num_attention_heads and num_key_value_heads are {heads}; they must be numbers from 1 on")
     # Llama's positions rotate neighbouring elements of a head in torchtitan, and the two halves in Hugging Face's model. Qwen 3's rotate halves in both.
-    heads = dict(zip(("self_attn.q_proj", "self_attn.k_proj"), heads)) if config["model_type"] == "llama" else {}
+    heads = dict(zip(("self_attn.q_proj", "self_attn.k_proj"), heads)) if model_type == "llama" else {}
+    parts = _BLOCK | (_QWEN3_BLOCK if model_type == "qwen3" else {})
     converted, unknown = {}, []
     for name, key in keys.items():
         block = re.fullmatch(r"layers\.(\d+)\.(.+)\.weight", name)
-        part = blocks.get(block[2]) if block else _OUTER.get(name)
+        part = parts.get(block[2]) if block else _OUTER.get(name)
         if part is None:
             if name != "freqs_cis":  # a buffer of early versions, which config.json gives
                 unknown.append(key)
@@ -164,7 +153,7 @@ def _converted(keys, config, sizes):
         if part in heads and (len(sizes[key]) != 2 or sizes[key][0] % (2 * heads[part])):
             raise _Refused(f"tensor {key} is {list(sizes[key])}, which is not {heads[part]} heads of an even size, as config.json says")
     if unknown:
-        raise _Refused(f"torchtitan's {config['model_type']} has no {_some(unknown)}; --prefix PREFIX says what the names of the model's begin with, "
+        raise _Refused(f"torchtitan's {model_type} has no {_some(unknown)}; --prefix PREFIX says what the names of the model's begin with, "
                        "--leave-out NAME what those of others do")
     return converted
 
@@ -246,9 +235,12 @@ def _convert(checkpoint, folder, dest, args):
         raise _Refused(f"{folder} is a checkpoint of Megatron-LM; Megatron-Bridge's export_ckpt converts it to the format of Hugging Face")
     start, target, unfinished = time.monotonic(), dest / checkpoint.name, dest / (_UNFINISHED + checkpoint.name)
     metadata, data = _metadata(folder / ".metadata")
-    if not args.config and not (checkpoint / "config.json").exists():
-        raise _Refused(f"{checkpoint} has no config.json; --config FILE names the model's")
-    config_data, config = _config(args.config or checkpoint / "config.json")
+    config_path = args.config or checkpoint / "config.json"
+    try:
+        config_data = config_path.read_bytes()
+        config = dict(json.loads(config_data))
+    except (OSError, ValueError, TypeError) as error:
+        raise _Refused(f"cannot read {config_path}: {error}; --config FILE names the model's config.json") from error
     origin = hashlib.sha256(repr((data, config_data, args.prefix, sorted(args.leave_out))).encode()).hexdigest()
     if target.exists():
         if _origin_of(target / _WEIGHTS) != origin:
@@ -264,6 +256,8 @@ def _convert(checkpoint, folder, dest, args):
         (unfinished / "config.json").write_bytes(config_data)
         if (checkpoint / _TRAINER_STATE).exists():  # it has the learning rates
             shutil.copyfile(checkpoint / _TRAINER_STATE, unfinished / _TRAINER_STATE)
+        if (folder / ".metadata").read_bytes() != data:
+            raise _Damaged("it was written anew meanwhile")
         unfinished.rename(target)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -270,6 +270,21 @@ def test_follows_a_trainer(folders, monkeypatch, capsys):
     assert said.out.count("step-10: 21 tensors") == 1 and said.err == "step-20 is left out: it was removed meanwhile\n"
 
 
+def test_a_checkpoint_that_is_written_anew_meanwhile_is_left_out(folders, monkeypatch, capsys):
+    source, dest, config = folders
+    save(titan_state(LLAMA), source / "step-10")
+    write = dcp._write
+
+    def and_anew(*arguments):
+        size = write(*arguments)
+        save(titan_state(LLAMA), source / "step-10")
+        return size
+
+    monkeypatch.setattr(dcp, "_write", and_anew)
+    assert convert(source, dest, config) == 1
+    assert capsys.readouterr().err == "step-10 is left out: it was written anew meanwhile\n" and list(dest.iterdir()) == []
+
+
 def test_converts_once(folders, capsys):
     source, dest, config = folders
     save(titan_state(LLAMA), source / "step-10")
@@ -379,7 +394,8 @@ EMBEDDING = {"tok_embeddings.weight": torch.zeros(4, 4)}
     (EMBEDDING, LLAMA, ["--prefix", "model."], "wte.weight) has a name that begins so; there are tok_embeddings.weight"),
     ({"model.w": torch.zeros(2)}, LLAMA, ["--prefix", "model"], "--prefix 'model.': no embedding"),
     (EMBEDDING, {"model_type": "mistral"}, [], "Llama 3 and Qwen 3, and config.json has the model_type 'mistral'"),
-    (EMBEDDING, {}, [], "no model_type"),
+    (EMBEDDING, {}, [], "config.json has the model_type None"),
+    (EMBEDDING, [1], [], "config.json: cannot convert"),
     (EMBEDDING, {"model_type": "llama"}, [], "num_attention_heads and num_key_value_heads are (None, None)"),
     ({**EMBEDDING, "layers.0.moe.router.gate.weight": torch.zeros(2)}, QWEN3, [], "torchtitan's qwen3 has no layers.0.moe.router.gate.weight"),
     ({**EMBEDDING, "layers.0.attention.q_norm.weight": torch.zeros(2)}, LLAMA, [], "torchtitan's llama has no layers.0.attention.q_norm.weight"),
@@ -413,8 +429,8 @@ def test_refuses_wrong_arguments(folders, tmp_path, capsys):
     wrong = lambda *arguments: (dcp.main([str(argument) for argument in arguments]), capsys.readouterr().err)
     assert "has no .metadata" in wrong(source, dest)[1]
     save(EMBEDDING, source / "step-10")
-    assert "--config FILE names the model's" in wrong(source, dest)[1]
-    assert "cannot read the config.json" in wrong(source, dest, "--config", tmp_path / "none.json")[1]
+    assert f"cannot read {source}/step-10/config.json: " in wrong(source, dest)[1]
+    assert f"cannot read {tmp_path}/none.json: " in wrong(source, dest, "--config", tmp_path / "none.json")[1]
     assert f"DEST {source}/x lies in SOURCE" in wrong(source, source / "x", "--config", config)[1]
     (source / "step-10/common.pt").touch()
     status, said = wrong(source, dest, "--config", config)
