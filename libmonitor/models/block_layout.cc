@@ -37,7 +37,7 @@ class LayoutBuilder {
     const std::string_view part = model_.names.attention;
     const int64_t queries = model_.heads * model_.head_dim;
     const int64_t keys = model_.key_heads * model_.head_dim;
-    const bool biased = model_.attention_bias;
+    const bool biased = model_.qkv_bias;
     if (model_.fused_qkv) {
       AddLinear(part, "query_key_value", queries + 2 * keys, model_.hidden, biased);
     } else {
@@ -46,7 +46,7 @@ class LayoutBuilder {
       AddLinear(part, "v_proj", keys, model_.hidden, biased);
     }
     ++input_;
-    AddLinear(part, model_.names.output, model_.hidden, queries, biased);
+    AddLinear(part, model_.names.output, model_.hidden, queries, model_.output_bias);
     ++input_;
     if (model_.qk_norm == QkNorm::kNone) return;
     const bool whole = model_.qk_norm == QkNorm::kProjection;

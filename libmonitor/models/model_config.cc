@@ -62,6 +62,20 @@ absl::Status ReadHeads(const ConfigReader& config, const ModelFamily& family, Mo
   return absl::OkStatus();
 }
 
+absl::Status ReadBiases(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
+  const auto read = [&config](BiasRule rule, std::string_view key, bool fallback) {
+    if (rule == BiasRule::kAsConfigured) return config.Flag(key, fallback);
+    return absl::StatusOr<bool>(rule == BiasRule::kAlways);
+  };
+  const bool attention = family.attention_bias_default;
+  PTQWATCH_ASSIGN_OR_RETURN(model.qkv_bias, read(family.qkv_bias, "attention_bias", attention));
+  PTQWATCH_ASSIGN_OR_RETURN(model.output_bias,
+                            read(family.output_bias, "attention_bias", attention));
+  PTQWATCH_ASSIGN_OR_RETURN(model.mlp_bias,
+                            read(family.mlp_bias, "mlp_bias", family.mlp_bias_default));
+  return absl::OkStatus();
+}
+
 absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
   model.norm = family.norm;
   model.norm_eps = family.eps;
@@ -87,12 +101,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
     return config.WrongValue("hidden_act", StrCat("known are ", ListOf(kActivations)));
   }
   model.activation = *known;
-  PTQWATCH_ASSIGN_OR_RETURN(model.attention_bias,
-                            config.Flag("attention_bias", family.attention_bias));
-  model.mlp_bias = family.mlp_bias == MlpBias::kAlways;
-  if (family.mlp_bias == MlpBias::kAsConfigured) {
-    PTQWATCH_ASSIGN_OR_RETURN(model.mlp_bias, config.Flag("mlp_bias", family.mlp_bias_default));
-  }
+  PTQWATCH_RETURN_IF_ERROR(ReadBiases(config, family, model));
   if (family.clips_qkv && config.Has("clip_qkv")) {
     PTQWATCH_ASSIGN_OR_RETURN(model.clip_qkv, config.Positive("clip_qkv"));
   }
@@ -121,36 +130,54 @@ absl::StatusOr<std::vector<bool>> ReadRopeLayers(const ConfigReader& config,
   return has_rope;
 }
 
+// The type of each layer by its family's rule: whether it has a window. `first`: max_window_layers.
+bool HasWindow(WindowRule rule, size_t layer, size_t first, bool used, bool has_rope) {
+  switch (rule) {
+    case WindowRule::kNone:
+      break;
+    case WindowRule::kAll:
+      return true;
+    case WindowRule::kLastLayers:
+      return layer >= first;
+    case WindowRule::kNoPeLayers:
+      return used && !has_rope;
+    case WindowRule::kThreeOfFour:
+      return layer % 4 != 3;
+  }
+  return false;
+}
+
 // The window of each layer, 0 for all positions.
 absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
                                                  const ModelFamily& family,
                                                  const std::vector<bool>& has_rope) {
+  const WindowRule rule = family.windows;
   std::vector<int64_t> windows(has_rope.size(), 0);
-  if (family.windows == WindowRule::kNone) return windows;
+  if (rule == WindowRule::kNone) return windows;
   const int64_t fallback = config.IsNull("sliding_window") ? 0 : family.window;
   PTQWATCH_ASSIGN_OR_RETURN(int64_t window, config.Size("sliding_window", fallback));
   PTQWATCH_ASSIGN_OR_RETURN(const bool used, config.Flag("use_sliding_window", false));
-  if (family.windows == WindowRule::kLastLayers && !used) window = 0;
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t first_windowed, config.Size("max_window_layers", 28, 0));
+  if (rule == WindowRule::kLastLayers && !used) window = 0;
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t first, config.Size("max_window_layers", 28, 0));
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> types, config.Texts("layer_types"));
   if (config.Has("layer_types") && types.size() != windows.size()) {
     return config.Error("layer_types",
                         StrCat("has ", types.size(), " elements for ", windows.size(), " layers"));
   }
   for (size_t i = 0; i < windows.size(); ++i) {
-    bool windowed = false;
+    bool windowed = HasWindow(rule, i, static_cast<size_t>(first), used, has_rope[i]);
+    if (window == 0 && rule != WindowRule::kThreeOfFour) windowed = false;
     if (!types.empty()) {
       if (types[i] != kLayerTypes[0] && types[i] != kLayerTypes[1]) {
         return config.Error("layer_types",
                             StrCat("has ", Quoted(types[i]), "; known are ", ListOf(kLayerTypes)));
       }
-      windowed = types[i] == kLayerTypes[1];
-    } else if (family.windows == WindowRule::kLastLayers) {
-      windowed = window > 0 && static_cast<int64_t>(i) >= first_windowed;
-    } else if (family.windows == WindowRule::kNoPeLayers) {
-      windowed = window > 0 && used && !has_rope[i];
-    } else {
-      windowed = i % 4 != 3;
+      const bool listed = types[i] == kLayerTypes[1];
+      if (rule == WindowRule::kAll && listed != windowed) {
+        return config.Error("layer_types", StrCat("has ", Quoted(types[i]), "; all layers of a ",
+                                                  family.model_type, " have the same window"));
+      }
+      windowed = listed;
     }
     if (windowed && window == 0) {
       return config.Error("sliding_window", StrCat("is missing or unused, but layer ", i,

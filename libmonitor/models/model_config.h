@@ -92,7 +92,8 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   bool gated = true;       ///< down(f(gate x) * up x), else down(f(up x))
   bool fused_qkv = false;  ///< one matrix whose rows are q, k and v of head 0, of head 1, ...
-  bool attention_bias = false;
+  bool qkv_bias = false;
+  bool output_bias = false;  ///< of the matrix after the attention
   bool mlp_bias = false;
   bool tied_head = false;  ///< the head is the embedding, unless the file holds a head
   std::optional<double> clip_qkv = std::nullopt;  ///< bound of the absolute values of q, k and v

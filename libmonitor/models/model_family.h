@@ -9,8 +9,8 @@
 
 namespace ptqwatch::internal {
 
-/// Whether the MLP has biases.
-enum class MlpBias { kNever, kAlways, kAsConfigured };
+/// Whether matrices have biases.
+enum class BiasRule { kNever, kAlways, kAsConfigured };
 
 /// Which layers have a sliding window if the config has no layer_types.
 enum class WindowRule {
@@ -18,6 +18,7 @@ enum class WindowRule {
   kLastLayers,  ///< from max_window_layers on, if use_sliding_window
   kNoPeLayers,  ///< those without positions, if use_sliding_window
   kThreeOfFour,
+  kAll,  ///< all, if sliding_window is not null; layer_types may not say otherwise
 };
 
 /// A row of the table of families: what model_type stands for, and the defaults of the family's
@@ -29,7 +30,9 @@ struct ModelFamily {
   QkNorm qk_norm = QkNorm::kNone;
   bool gated = true;
   bool fused_qkv = false;
-  MlpBias mlp_bias = MlpBias::kNever;
+  BiasRule qkv_bias = BiasRule::kAsConfigured;  ///< by attention_bias
+  BiasRule output_bias = BiasRule::kAsConfigured;
+  BiasRule mlp_bias = BiasRule::kNever;
   bool clips_qkv = false;
   bool skips_rope = false;          ///< reads no_rope_layers
   bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
@@ -46,7 +49,7 @@ struct ModelFamily {
   int64_t key_heads = 0;  ///< 0: as many as heads
   int64_t head_dim = 0;   ///< 0: hidden / heads
   int64_t window = 0;
-  bool attention_bias = false;
+  bool attention_bias_default = false;
   bool mlp_bias_default = false;
   bool tied_head = false;
   TensorNames names = {};

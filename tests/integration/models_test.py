@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares our decoder with transformers from PyPI, on small random models of every family: models_test.py DECODER_LOGITS Families [unittest
+"""Compares our decoder with transformers from PyPI, on small random models of every family: models_test.py DECODER_LOGITS GROUP [unittest
 arguments]
 
-Exits with 77 ("skipped") if the PyTorch or the transformers installed by ./setup cannot be imported."""
+GROUP is Families or RandomConfigs. Exits with 77 ("skipped") if the PyTorch or the transformers installed by ./setup cannot be imported."""
 
 import copy
 import json
@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import checkpoint_test
+import random_models
 
 PROGRAM = None
 TOLERANCE = 1e-5
@@ -95,6 +96,15 @@ CASES = (
     Case("apertus_old_keys", "Apertus", old_keys=True, dtype="float16", **{"rope_parameters": {**LLAMA3, "rope_theta": 5e5}}),
     Case("apertus_old_keys_unscaled", "Apertus", old_keys=True, **rope(1e4)),
     Case("apertus_silu", "Apertus", hidden_act="silu", attention_bias=True),
+    Case("mistral_default", "Mistral", num_key_value_heads=2),
+    Case("mistral_window", "Mistral", num_key_value_heads=1, head_dim=10, sliding_window=9, shards=True),
+    Case("mistral_no_window", "Mistral", num_key_value_heads=3, sliding_window=None, old_keys=True, dtype="bfloat16", **rope(1e6)),
+    Case("mistral_yarn", "Mistral", num_key_value_heads=2, sliding_window=None, **rope(1e6, "yarn", factor=4.0, original_max_position_embeddings=16)),
+    Case("qwen2_default", "Qwen2", num_key_value_heads=2),
+    Case("qwen2_window", "Qwen2", num_key_value_heads=1, use_sliding_window=True, sliding_window=6, max_window_layers=2, tie_word_embeddings=True),
+    Case("qwen2_types", "Qwen2", num_key_value_heads=3, use_sliding_window=True, sliding_window=5,
+         layer_types=["sliding_attention", "full_attention", "full_attention", "sliding_attention"]),
+    Case("qwen2_old_keys", "Qwen2", num_key_value_heads=2, old_keys=True, dtype="bfloat16", **rope(1e6)),
     Case("qwen3_default", "Qwen3", num_key_value_heads=2, head_dim=16),
     Case("qwen3_tied", "Qwen3", num_key_value_heads=6, head_dim=8, tie_word_embeddings=True, dtype="bfloat16", **rope(1e6)),
     Case("qwen3_biases", "Qwen3", num_key_value_heads=3, head_dim=12, attention_bias=True, old_keys=True),
@@ -127,7 +137,7 @@ def make_model(case):
             if "alpha" in name:
                 parameter += 0.3 * noise
             elif parameter.dim() == 1:  # weights and biases of norms, biases
-                parameter.copy_(noise * 0.2 + name.endswith("norm.weight"))
+                parameter += 0.2 * noise
             else:
                 parameter.copy_(noise / parameter.shape[1] ** 0.5)
     return model.eval()
@@ -174,8 +184,21 @@ def save(model, folder, case):
         rewrite_tensors(os.path.join(folder, "model.safetensors"), case)
 
 
-class Families(unittest.TestCase):
-    def test_logits_and_losses_are_those_of_transformers(self):
+def expected_logits(cases, folders, tokens):
+    """The logits of transformers for each case, whose checkpoint is saved."""
+    import torch
+
+    expected = {}
+    for case in cases:
+        model = make_model(case)
+        save(model, folders[case], case)
+        with torch.no_grad():
+            expected[case] = model(tokens).logits
+    return expected
+
+
+class Comparison(unittest.TestCase):
+    def compare(self, cases):
         import torch
 
         torch.set_num_threads(1)
@@ -183,20 +206,14 @@ class Families(unittest.TestCase):
         tokens = torch.randint(VOCABULARY, (SEQUENCES, LENGTH), generator=generator)
         text = ";".join(",".join(map(str, row)) for row in tokens.tolist())
         with tempfile.TemporaryDirectory() as root:
-            folders = {case: os.path.join(root, case.name) for case in CASES}
-            expected = {}
-            for case, folder in folders.items():
-                model = make_model(case)
-                save(model, folder, case)
-                sharded = os.path.exists(os.path.join(folder, "model.safetensors.index.json"))
-                self.assertEqual(sharded, case.shards, case.name)
-                with torch.no_grad():
-                    expected[case] = model(tokens).logits
+            folders = {case: os.path.join(root, case.name) for case in cases}
+            expected = expected_logits(cases, folders, tokens)
             done = subprocess.run([PROGRAM, text, *folders.values()], capture_output=True, text=True, timeout=200,
                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             for case, folder in folders.items():
                 with self.subTest(case.name):
+                    self.assertEqual(os.path.exists(os.path.join(folder, "model.safetensors.index.json")), case.shards)
                     logits = expected[case]
                     losses = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1),
                                                                reduction="none")
@@ -209,6 +226,16 @@ class Families(unittest.TestCase):
                     print(f"{case.name}: logits {worst:.1e}, losses {worst_loss:.1e}")
                     self.assertLess(worst, TOLERANCE)
                     self.assertLess(worst_loss, TOLERANCE)
+
+
+class Families(Comparison):
+    def test_logits_and_losses_are_those_of_transformers(self):
+        self.compare(CASES)
+
+
+class RandomConfigs(Comparison):
+    def test_logits_and_losses_are_those_of_transformers(self):
+        self.compare([Case(name, family, dtype=dtype, **keys) for name, family, dtype, keys in random_models.configs()])
 
 
 if __name__ == "__main__":

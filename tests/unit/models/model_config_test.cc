@@ -52,7 +52,7 @@ TEST(ModelConfigTest, ReadsPythia) {
   EXPECT_EQ(model.norm_eps, 1e-5);
   EXPECT_EQ(model.residual, Residual::kParallel);
   EXPECT_EQ(model.activation, Activation::kGelu);
-  EXPECT_TRUE(model.fused_qkv && model.attention_bias && model.mlp_bias);
+  EXPECT_TRUE(model.fused_qkv && model.qkv_bias && model.output_bias && model.mlp_bias);
   EXPECT_FALSE(model.gated || model.tied_head);
   EXPECT_EQ(model.head_dim, 8);
   EXPECT_EQ(model.layers[7].rope, (RopeConfig{.dims = 2, .theta = 1e4}));
@@ -132,10 +132,45 @@ TEST(ModelConfigTest, ReadsOpenSci) {
                  {"mlp_bias", true},
                  {"qk_layernorm", true}});
   const ModelConfig model = Parsed(config);
-  EXPECT_TRUE(model.attention_bias && model.mlp_bias && model.gated);
+  EXPECT_TRUE(model.qkv_bias && model.output_bias && model.mlp_bias && model.gated);
   EXPECT_EQ(model.qk_norm, QkNorm::kHead);
   config["qk_layernorm"] = false;
   EXPECT_EQ(Parsed(config).qk_norm, QkNorm::kNone);
+}
+
+TEST(ModelConfigTest, ReadsMistral) {
+  json config = Config("mistral");
+  config["num_key_value_heads"] = 2;
+  config["head_dim"] = 10;
+  EXPECT_EQ(Parsed(config).layers[0].window, 4096);
+  config["sliding_window"] = 16;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.layers[0].window, 16);
+  EXPECT_EQ(model.layers[7].window, 16);
+  EXPECT_EQ(model.head_dim, 10);
+  config["layer_types"] = std::vector<std::string>(8, "sliding_attention");
+  EXPECT_EQ(Parsed(config).layers[7].window, 16);
+  config["layer_types"][5] = "full_attention";
+  EXPECT_THAT(Refusal(config), AllOf(HasSubstr("layer_types"), HasSubstr("full_attention")));
+  config.erase("layer_types");
+  config["sliding_window"] = nullptr;
+  EXPECT_EQ(Parsed(config).layers[0].window, 0);
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(Parsed(config).key_heads, 6);
+}
+
+TEST(ModelConfigTest, ReadsQwen2) {
+  json config = Config("qwen2");
+  config["num_key_value_heads"] = 2;
+  config["sliding_window"] = 16;
+  const ModelConfig model = Parsed(config);
+  EXPECT_TRUE(model.qkv_bias);
+  EXPECT_FALSE(model.output_bias || model.mlp_bias);
+  EXPECT_EQ(model.layers[7].window, 0);
+  config["use_sliding_window"] = true;
+  config["max_window_layers"] = 6;
+  EXPECT_EQ(Parsed(config).layers[5].window, 0);
+  EXPECT_EQ(Parsed(config).layers[6].window, 16);
 }
 
 TEST(ModelConfigTest, BothGenerationsOfKeysMeanTheSame) {

@@ -1,0 +1,60 @@
+"""Random configs of transformers' classes, with sizes that do not divide each other."""
+
+import random
+
+SEQUENCE = 40  # tokens; windows are shorter and longer
+COUNT = 8  # configs of each family
+
+
+def sizes(rng, whole_heads=False):
+    """Keys that most families have. `whole_heads`: the heads together are as wide as the hidden states."""
+    key_heads = rng.choice((1, 1, 2, 3))
+    heads = key_heads * rng.choice((1, 2, 3))
+    head_dim = 2 * rng.randint(3, 9)
+    keys = dict(hidden_size=heads * (head_dim if whole_heads else rng.randint(7, 19)), intermediate_size=rng.randint(11, 90),
+                num_hidden_layers=rng.randint(2, 4), num_attention_heads=heads, num_key_value_heads=key_heads,
+                tie_word_embeddings=rng.random() < 0.5)
+    if not whole_heads:
+        keys["head_dim"] = head_dim
+    return keys
+
+
+def some(rng, keys):
+    """About half of the keys."""
+    return {key: value for key, value in keys.items() if rng.random() < 0.5}
+
+
+def rope(rng, **keys):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 10 ** rng.uniform(1, 6), **keys}}
+
+
+def window(rng):
+    return rng.choice((1, 2, rng.randint(3, SEQUENCE - 1), SEQUENCE, SEQUENCE + 5))
+
+
+def layer_types(rng, layers):
+    return [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
+
+
+def mistral(rng):
+    return {**sizes(rng), **rope(rng), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
+
+
+def qwen2(rng):
+    keys = {**sizes(rng, whole_heads=True), **rope(rng)}
+    if rng.random() < 0.7:
+        keys.update(use_sliding_window=True, sliding_window=window(rng), max_window_layers=rng.randint(0, keys["num_hidden_layers"]))
+    if rng.random() < 0.3:
+        keys.update(use_sliding_window=True, sliding_window=window(rng), layer_types=layer_types(rng, keys["num_hidden_layers"]))
+    return keys
+
+
+FAMILIES = {"Mistral": mistral, "Qwen2": qwen2}
+
+
+def configs():
+    """(name, class's prefix, data type of the file, keys) of each."""
+    for family, keys in FAMILIES.items():
+        for i in range(COUNT):
+            rng = random.Random(f"{family} {i}")
+            yield f"{family.lower()}_random{i}", family, rng.choice(("float32", "float32", "bfloat16", "float16")), keys(rng)
