@@ -1,7 +1,6 @@
 #include "models/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -36,12 +35,11 @@ at::Tensor ForEachHead(const at::Tensor& keys, int64_t heads) {
 }  // namespace
 
 at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
-                           const at::Tensor& values, int64_t window) {
+                           const at::Tensor& values, const ScoreConfig& config) {
   const int64_t batch = queries.size(0), heads = queries.size(1), tokens = queries.size(2);
   const at::Tensor k = ForEachHead(keys, heads).transpose(2, 3);
   const at::Tensor v = ForEachHead(values, heads);
-  const at::Tensor mask = CausalMask(tokens, window);
-  const double scale = std::pow(static_cast<double>(queries.size(3)), -0.5);
+  const at::Tensor mask = CausalMask(tokens, config.window);
   const int64_t pieces = std::max<int64_t>(1, kScoresPerSlice / (tokens * tokens));  // heads
   const int64_t head_step = std::min(pieces, heads);
   const int64_t batch_step = std::max<int64_t>(1, pieces / heads);
@@ -53,7 +51,7 @@ at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
         return x.narrow(0, sequence, std::min(batch_step, batch - sequence))
             .narrow(1, head, std::min(head_step, heads - head));
       };
-      const at::Tensor scores = slice(queries).matmul(slice(k)) * scale + mask;
+      const at::Tensor scores = slice(queries).matmul(slice(k)) * config.scale + mask;
       slices.push_back(scores.softmax(-1).matmul(slice(v)));
     }
     sequences.push_back(at::cat(slices, 1));

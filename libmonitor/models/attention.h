@@ -7,15 +7,20 @@
 
 namespace ptqwatch::internal {
 
+/// How queries and keys become the weights of values.
+struct ScoreConfig {
+  double scale = 1;    ///< of products of queries and keys
+  int64_t window = 0;  ///< a token sees this many positions up to its own; 0: all
+};
+
 /// Causal attention of queries [B, heads, T, head_dim] to keys and values [B, key heads, T,
-/// head_dim], where key heads divides heads: [B, T, heads * head_dim]. If `window` > 0, a token
-/// sees that many positions up to its own.
+/// head_dim], where key heads divides heads: [B, T, heads * head_dim].
 ///
 /// Computes the scores of at most 2^24 pairs of tokens at once (of one head, if T > 4096), so
 /// memory does not grow with B and heads; the result does not depend on that. Differentiable twice;
 /// with a graph, all probabilities stay in memory. May throw.
 at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
-                           const at::Tensor& values, int64_t window);
+                           const at::Tensor& values, const ScoreConfig& scores);
 
 }  // namespace ptqwatch::internal
 

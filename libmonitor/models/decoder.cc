@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ATen/TensorOperators.h"
 #include "ATen/ops/empty.h"
 #include "base/guard.h"
 #include "base/status_macros.h"
@@ -137,7 +138,10 @@ absl::StatusOr<at::Tensor> Decoder::Embed(const at::Tensor& tokens) const {
     });
     PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor read,
                               weights_->ReadRows(outer_.embedding.name, rows));
-    return read.index_select(0, places).view({tokens.size(0), tokens.size(1), config_->hidden});
+    const at::Tensor embedded =
+        read.index_select(0, places).view({tokens.size(0), tokens.size(1), config_->hidden});
+    const double factor = config_->embedding_multiplier;
+    return factor == 1 ? embedded : embedded * factor;
   });
 }
 

@@ -11,6 +11,9 @@
 namespace ptqwatch::internal {
 namespace {
 
+// A product with 1 is left out.
+at::Tensor Times(const at::Tensor& x, double factor) { return factor == 1 ? x : x * factor; }
+
 // [B, T, heads * dim] -> [B, T, heads, dim].
 at::Tensor SplitHeads(const at::Tensor& x, int64_t dim) {
   return x.reshape({x.size(0), x.size(1), -1, dim});
@@ -61,7 +64,8 @@ at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const
     q = Rotate(q, tables);
     k = Rotate(k, tables);
   }
-  return apply(linear, CausalAttention(q, k, v, layer_.window));
+  return apply(
+      linear, CausalAttention(q, k, v, {.scale = layer_.attention_scale, .window = layer_.window}));
 }
 
 at::Tensor DecoderBlock::Mlp(const at::Tensor& x, ApplyLinear apply) const {
@@ -76,6 +80,7 @@ at::Tensor DecoderBlock::Mlp(const at::Tensor& x, ApplyLinear apply) const {
 }
 
 at::Tensor DecoderBlock::Forward(const at::Tensor& hidden, ApplyLinear apply) const {
+  const double factor = config_->residual_multiplier;
   switch (config_->residual) {
     case Residual::kParallel: {
       const at::Tensor attention = Attention(AttentionNorm(hidden), apply);
@@ -88,8 +93,8 @@ at::Tensor DecoderBlock::Forward(const at::Tensor& hidden, ApplyLinear apply) co
     case Residual::kPre:
       break;
   }
-  const at::Tensor middle = hidden + Attention(AttentionNorm(hidden), apply);
-  return middle + Mlp(MlpNorm(middle), apply);
+  const at::Tensor middle = hidden + Times(Attention(AttentionNorm(hidden), apply), factor);
+  return middle + Times(Mlp(MlpNorm(middle), apply), factor);
 }
 
 at::Tensor DecoderBlock::Forward(const at::Tensor& hidden) const {

@@ -15,8 +15,9 @@ constexpr int64_t kLogitsPerSlice = int64_t{1} << 24;
 }  // namespace
 
 at::Tensor DecoderHead::Logits(const at::Tensor& hidden) const {
-  return at::linear(Normalize(config_->norm, hidden, norm_, norm_bias_, config_->norm_eps),
-                    weight_);
+  const at::Tensor logits =
+      at::linear(Normalize(config_->norm, hidden, norm_, norm_bias_, config_->norm_eps), weight_);
+  return config_->logits_divisor == 1 ? logits : logits / config_->logits_divisor;
 }
 
 at::Tensor DecoderHead::TokenLosses(const at::Tensor& hidden, const at::Tensor& targets) const {

@@ -1,6 +1,7 @@
 #include "models/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/enum_names.h"
@@ -76,6 +77,20 @@ absl::Status ReadBiases(const ConfigReader& config, const ModelFamily& family, M
   return absl::OkStatus();
 }
 
+// Factors that are 1 unless the config has them.
+absl::Status ReadMultipliers(const ConfigReader& config, ModelConfig& model) {
+  PTQWATCH_ASSIGN_OR_RETURN(model.embedding_multiplier, config.Positive("embedding_multiplier", 1));
+  PTQWATCH_ASSIGN_OR_RETURN(model.residual_multiplier, config.Positive("residual_multiplier", 1));
+  PTQWATCH_ASSIGN_OR_RETURN(model.logits_divisor, config.Positive("logits_scaling", 1));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> ReadAttentionScale(const ConfigReader& config, const ModelFamily& family,
+                                          const ModelConfig& model) {
+  if (family.multipliers) return config.Positive("attention_multiplier", 1);
+  return std::pow(static_cast<double>(model.head_dim), -0.5);
+}
+
 absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
   model.norm = family.norm;
   model.norm_eps = family.eps;
@@ -105,6 +120,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   if (family.clips_qkv && config.Has("clip_qkv")) {
     PTQWATCH_ASSIGN_OR_RETURN(model.clip_qkv, config.Positive("clip_qkv"));
   }
+  if (family.multipliers) PTQWATCH_RETURN_IF_ERROR(ReadMultipliers(config, model));
   PTQWATCH_ASSIGN_OR_RETURN(model.tied_head, config.Flag("tie_word_embeddings", family.tied_head));
   model.names = family.names;
   return absl::OkStatus();
@@ -210,8 +226,11 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
                             ReadRopeLayers(config, *family, model.blocks));
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> windows,
                             ReadWindows(config, *family, has_rope));
+  PTQWATCH_ASSIGN_OR_RETURN(const double attention_scale,
+                            ReadAttentionScale(config, *family, model));
   for (size_t i = 0; i < windows.size(); ++i) {
     LayerConfig& layer = model.layers.emplace_back();
+    layer.attention_scale = attention_scale;
     layer.window = windows[i];
     if (has_rope[i]) layer.rope = windows[i] > 0 ? ropes.windowed : ropes.full;
   }

@@ -53,7 +53,8 @@ struct RopeConfig {
 
 struct LayerConfig {
   std::optional<RopeConfig> rope = std::nullopt;  ///< absent: the layer does not see positions
-  int64_t window = 0;  ///< a token sees this many positions up to its own; 0: all
+  int64_t window = 0;          ///< a token sees this many positions up to its own; 0: all
+  double attention_scale = 1;  ///< of products of queries and keys
 
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
@@ -97,7 +98,10 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool tied_head = false;  ///< the head is the embedding, unless the file holds a head
   std::optional<double> clip_qkv = std::nullopt;  ///< bound of the absolute values of q, k and v
-  std::vector<LayerConfig> layers = {};           ///< one a block
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;  ///< of what attention and MLP add
+  double logits_divisor = 1;
+  std::vector<LayerConfig> layers = {};  ///< one a block
   TensorNames names = {};
 };
 

@@ -46,6 +46,7 @@ constexpr ModelFamily kFamilies[] = {
      .activation = "gelu",
      .attention_bias_default = true,
      .names = kNeoxNames},
+    {.model_type = "granite", .mlp_bias = BiasRule::kAsConfigured, .multipliers = true},
     {.model_type = "llama", .mlp_bias = BiasRule::kAsConfigured},
     {.model_type = "mistral",
      .qkv_bias = BiasRule::kNever,

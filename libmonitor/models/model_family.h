@@ -34,6 +34,7 @@ struct ModelFamily {
   BiasRule output_bias = BiasRule::kAsConfigured;
   BiasRule mlp_bias = BiasRule::kNever;
   bool clips_qkv = false;
+  bool multipliers = false;         ///< reads embedding_multiplier and the like
   bool skips_rope = false;          ///< reads no_rope_layers
   bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
   bool llama3_rope = false;         ///< Llama 3's scaling, unless the config has its own

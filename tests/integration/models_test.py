@@ -96,6 +96,10 @@ CASES = (
     Case("apertus_old_keys", "Apertus", old_keys=True, dtype="float16", **{"rope_parameters": {**LLAMA3, "rope_theta": 5e5}}),
     Case("apertus_old_keys_unscaled", "Apertus", old_keys=True, **rope(1e4)),
     Case("apertus_silu", "Apertus", hidden_act="silu", attention_bias=True),
+    Case("granite_default", "Granite", num_key_value_heads=2),
+    Case("granite_multipliers", "Granite", num_key_value_heads=3, tie_word_embeddings=True, embedding_multiplier=12.0, attention_multiplier=0.3,
+         residual_multiplier=0.22, logits_scaling=2.7),
+    Case("granite_biases", "Granite", attention_bias=True, mlp_bias=True, residual_multiplier=1.7, dtype="bfloat16", old_keys=True),
     Case("mistral_default", "Mistral", num_key_value_heads=2),
     Case("mistral_window", "Mistral", num_key_value_heads=1, head_dim=10, sliding_window=9, shards=True),
     Case("mistral_no_window", "Mistral", num_key_value_heads=3, sliding_window=None, old_keys=True, dtype="bfloat16", **rope(1e6)),
@@ -120,7 +124,7 @@ def make_model(case):
     import transformers
 
     keys = dict(case.keys)
-    takes_mlp_bias = case.family in ("Llama", "SmolLM3")
+    takes_mlp_bias = case.family in ("Llama", "SmolLM3", "Granite")
     if takes_mlp_bias:
         keys["mlp_bias"] = case.mlp_bias
     config = getattr(transformers, f"{case.family}Config")(**keys, attn_implementation="eager")

@@ -36,6 +36,12 @@ def layer_types(rng, layers):
     return [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
 
 
+def granite(rng):
+    multipliers = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
+    return {**sizes(rng), **rope(rng), **some(rng, {key: rng.uniform(0.2, 3) for key in multipliers}),
+            **some(rng, {"attention_bias": True, "mlp_bias": True})}
+
+
 def mistral(rng):
     return {**sizes(rng), **rope(rng), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
 
@@ -49,7 +55,7 @@ def qwen2(rng):
     return keys
 
 
-FAMILIES = {"Mistral": mistral, "Qwen2": qwen2}
+FAMILIES = {"Granite": granite, "Mistral": mistral, "Qwen2": qwen2}
 
 
 def configs():

@@ -46,7 +46,7 @@ TEST(AttentionTest, IsTheWeightedMeanOfWhatATokenMaySee) {
   const at::Tensor q = Random({2, 4, tokens, dim}, 1), k = Random({2, 2, tokens, dim}, 2),
                    v = Random({2, 2, tokens, dim}, 3);
   for (const int64_t window : {0, 1, 3, 100}) {
-    const at::Tensor result = CausalAttention(q, k, v, window);
+    const at::Tensor result = CausalAttention(q, k, v, {.scale = 0.5, .window = window});
     ASSERT_EQ(result.sizes(), at::IntArrayRef({2, tokens, 4 * dim}));
     for (int64_t batch = 0; batch < 2; ++batch) {
       for (int64_t head = 0; head < 4; ++head) {
@@ -68,9 +68,9 @@ TEST(AttentionTest, SlicesDoNotChangeABit) {
   const int64_t tokens = 2000;
   const at::Tensor q = Random({1, 6, tokens, 4}, 4), k = Random({1, 1, tokens, 4}, 5),
                    v = Random({1, 1, tokens, 4}, 6);
-  const at::Tensor together = CausalAttention(q, k, v, 0);
+  const at::Tensor together = CausalAttention(q, k, v, {.scale = 0.5});
   for (const int64_t head : {0, 3, 5}) {
-    const at::Tensor alone = CausalAttention(q.narrow(1, head, 1), k, v, 0);
+    const at::Tensor alone = CausalAttention(q.narrow(1, head, 1), k, v, {.scale = 0.5});
     EXPECT_TRUE(alone.equal(together.narrow(2, 4 * head, 4)));
   }
 }

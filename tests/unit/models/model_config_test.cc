@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -136,6 +137,28 @@ TEST(ModelConfigTest, ReadsOpenSci) {
   EXPECT_EQ(model.qk_norm, QkNorm::kHead);
   config["qk_layernorm"] = false;
   EXPECT_EQ(Parsed(config).qk_norm, QkNorm::kNone);
+}
+
+TEST(ModelConfigTest, ReadsGranite) {
+  json config = Config("granite");
+  EXPECT_EQ(Parsed(config).layers[0].attention_scale, 1);
+  EXPECT_EQ(Parsed(config).embedding_multiplier, 1);
+  config.update({{"embedding_multiplier", 12},
+                 {"attention_multiplier", 0.015625},
+                 {"residual_multiplier", 0.22},
+                 {"logits_scaling", 8.0}});
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.embedding_multiplier, 12);
+  EXPECT_EQ(model.layers[7].attention_scale, 0.015625);
+  EXPECT_EQ(model.residual_multiplier, 0.22);
+  EXPECT_EQ(model.logits_divisor, 8);
+  for (const char* key :
+       {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"}) {
+    json wrong = config;
+    wrong[key] = 0;
+    EXPECT_THAT(Refusal(wrong), HasSubstr(key));
+  }
+  EXPECT_EQ(Parsed(Config("llama")).layers[0].attention_scale, std::pow(8.0, -0.5));
 }
 
 TEST(ModelConfigTest, ReadsMistral) {
