@@ -38,8 +38,8 @@ class LayoutBuilder {
     const int64_t queries = model_.heads * model_.head_dim;
     const int64_t keys = model_.key_heads * model_.head_dim;
     const bool biased = model_.qkv_bias;
-    if (model_.fused_qkv) {
-      AddLinear(part, "query_key_value", queries + 2 * keys, model_.hidden, biased);
+    if (model_.qkv != QkvLayout::kSeparate) {
+      AddLinear(part, model_.names.qkv, queries + 2 * keys, model_.hidden, biased);
     } else {
       AddLinear(part, "q_proj", queries, model_.hidden, biased);
       AddLinear(part, "k_proj", keys, model_.hidden, biased);
@@ -57,10 +57,15 @@ class LayoutBuilder {
 
   void AddMlp() {
     const bool biased = model_.mlp_bias;
-    if (model_.gated) AddLinear("mlp.", "gate_proj", model_.intermediate, model_.hidden, biased);
-    AddLinear("mlp.", model_.names.up, model_.intermediate, model_.hidden, biased);
+    const int64_t inside = model_.intermediate;
+    if (model_.fused_gate_up) {
+      AddLinear("mlp.", model_.names.gate_up, 2 * inside, model_.hidden, biased);
+    } else {
+      if (model_.gated) AddLinear("mlp.", "gate_proj", inside, model_.hidden, biased);
+      AddLinear("mlp.", model_.names.up, inside, model_.hidden, biased);
+    }
     ++input_;
-    AddLinear("mlp.", model_.names.down, model_.hidden, model_.intermediate, biased);
+    AddLinear("mlp.", model_.names.down, model_.hidden, inside, biased);
     if (model_.activation != Activation::kXielu) return;
     AddVector(BlockVector::kAlphaP, "mlp.act_fn.alpha_p", {1});
     AddVector(BlockVector::kAlphaN, "mlp.act_fn.alpha_n", {1});
@@ -119,7 +124,7 @@ OuterLayout OuterLayoutOf(const ModelConfig& model) {
 
 bool IsIgnoredTensor(const ModelConfig& model, std::string_view name) {
   if (EndsWith(name, ".rotary_emb.inv_freq")) return true;
-  return model.fused_qkv &&
+  return model.qkv == QkvLayout::kByHead &&
          (EndsWith(name, ".attention.bias") || EndsWith(name, ".attention.masked_bias"));
 }
 

@@ -22,6 +22,10 @@ std::string ValueText(const json& value) {
   return text;
 }
 
+bool IsPositive(const json& value) {
+  return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
+}
+
 }  // namespace
 
 const json* ConfigReader::Find(std::string_view key) const {
@@ -60,8 +64,7 @@ absl::StatusOr<double> ConfigReader::Positive(std::string_view key,
                                               std::optional<double> fallback) const {
   const json* value = Find(key);
   if (value == nullptr && fallback) return *fallback;
-  if (value == nullptr || !value->is_number() || !std::isfinite(value->get<double>()) ||
-      value->get<double>() <= 0) {
+  if (value == nullptr || !IsPositive(*value)) {
     return WrongValue(key, "a number above 0 is needed");
   }
   return value->get<double>();
@@ -111,6 +114,19 @@ absl::StatusOr<std::vector<bool>> ConfigReader::Bits(std::string_view key) const
     }
   }
   return bits;
+}
+
+absl::StatusOr<std::vector<double>> ConfigReader::Positives(std::string_view key) const {
+  std::vector<double> numbers;
+  const json* value = Find(key);
+  if (value == nullptr) return numbers;
+  const absl::Status wrong = WrongValue(key, "an array of numbers above 0 is needed");
+  if (!value->is_array()) return wrong;
+  for (const json& element : *value) {
+    if (!IsPositive(element)) return wrong;
+    numbers.push_back(element.get<double>());
+  }
+  return numbers;
 }
 
 absl::StatusOr<std::optional<ConfigReader>> ConfigReader::Object(std::string_view key) const {

@@ -39,9 +39,10 @@ class ConfigReader {
   absl::StatusOr<bool> Flag(std::string_view key, bool fallback) const;
   absl::StatusOr<std::string> Text(std::string_view key,
                                    std::optional<std::string_view> fallback = std::nullopt) const;
-  /// An array of strings, or of 0 and 1; empty if absent.
+  /// An array of strings, of 0 and 1, or of finite numbers above 0; empty if absent.
   absl::StatusOr<std::vector<std::string>> Texts(std::string_view key) const;
   absl::StatusOr<std::vector<bool>> Bits(std::string_view key) const;
+  absl::StatusOr<std::vector<double>> Positives(std::string_view key) const;
   /// A reader of an object that is not empty; none if it is, or absent.
   absl::StatusOr<std::optional<ConfigReader>> Object(std::string_view key) const;
 

@@ -40,7 +40,12 @@ class DecoderBlock {
   friend class Decoder;
   DecoderBlock() = default;
 
+  using Heads = std::array<at::Tensor, 3>;  // queries, keys, values
+
   const at::Tensor& Vector(BlockVector which) const { return vectors_[static_cast<size_t>(which)]; }
+  /// Each [B, T, heads, head_dim], before they are rotated.
+  Heads MakeHeads(const at::Tensor& x, ApplyLinear apply) const;
+  void NormQueriesAndKeys(Heads& heads) const;
   at::Tensor Attention(const at::Tensor& x, ApplyLinear apply) const;
   at::Tensor Mlp(const at::Tensor& x, ApplyLinear apply) const;
   at::Tensor AttentionNorm(const at::Tensor& x) const;

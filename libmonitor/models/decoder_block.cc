@@ -31,51 +31,61 @@ at::Tensor DecoderBlock::MlpNorm(const at::Tensor& x) const {
                    Vector(BlockVector::kMlpNormBias), config_->norm_eps);
 }
 
-at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const {
+DecoderBlock::Heads DecoderBlock::MakeHeads(const at::Tensor& x, ApplyLinear apply) const {
   const ModelConfig& model = *config_;
-  size_t linear = 0;
-  at::Tensor q, k, v;
-  if (model.fused_qkv) {
-    const std::vector<at::Tensor> parts =
-        SplitHeads(apply(linear++, x), 3 * model.head_dim).chunk(3, -1);
-    q = parts[0];
-    k = parts[1];
-    v = parts[2];
-  } else {
-    q = apply(linear++, x);
-    k = apply(linear++, x);
-    v = apply(linear++, x);
-    if (model.clip_qkv) {
-      for (at::Tensor* part : {&q, &k, &v}) *part = part->clamp(-*model.clip_qkv, *model.clip_qkv);
-    }
-    if (model.qk_norm == QkNorm::kProjection) {
-      q = RmsNorm(q, Vector(BlockVector::kQNorm), model.norm_eps);
-      k = RmsNorm(k, Vector(BlockVector::kKNorm), model.norm_eps);
-    }
-    for (at::Tensor* part : {&q, &k, &v}) *part = SplitHeads(*part, model.head_dim);
-    if (model.qk_norm == QkNorm::kHead) {
-      q = RmsNorm(q, Vector(BlockVector::kQNorm), model.norm_eps);
-      k = RmsNorm(k, Vector(BlockVector::kKNorm), model.norm_eps);
-    }
+  if (model.qkv == QkvLayout::kByHead) {
+    const std::vector<at::Tensor> parts = SplitHeads(apply(0, x), 3 * model.head_dim).chunk(3, -1);
+    return {parts[0], parts[1], parts[2]};
   }
-  for (at::Tensor* part : {&q, &k, &v}) *part = part->transpose(1, 2);
+  Heads heads;
+  if (model.qkv == QkvLayout::kByKind) {
+    const int64_t queries = model.heads * model.head_dim, keys = model.key_heads * model.head_dim;
+    const at::Tensor all = apply(0, x);
+    heads = {all.narrow(-1, 0, queries), all.narrow(-1, queries, keys),
+             all.narrow(-1, queries + keys, keys)};
+  } else {
+    for (size_t i = 0; i < 3; ++i) heads[i] = apply(i, x);
+  }
+  if (model.clip_qkv) {
+    for (at::Tensor& part : heads) part = part.clamp(-*model.clip_qkv, *model.clip_qkv);
+  }
+  if (model.qk_norm == QkNorm::kProjection) NormQueriesAndKeys(heads);
+  for (at::Tensor& part : heads) part = SplitHeads(part, model.head_dim);
+  if (model.qk_norm == QkNorm::kHead) NormQueriesAndKeys(heads);
+  return heads;
+}
+
+void DecoderBlock::NormQueriesAndKeys(Heads& heads) const {
+  heads[0] = RmsNorm(heads[0], Vector(BlockVector::kQNorm), config_->norm_eps);
+  heads[1] = RmsNorm(heads[1], Vector(BlockVector::kKNorm), config_->norm_eps);
+}
+
+at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const {
+  Heads heads = MakeHeads(x, apply);
+  for (at::Tensor& part : heads) part = part.transpose(1, 2);
   if (layer_.rope) {
     const RopeTables tables = MakeRopeTables(*layer_.rope, x.size(1));
-    q = Rotate(q, tables);
-    k = Rotate(k, tables);
+    heads[0] = Rotate(heads[0], tables);
+    heads[1] = Rotate(heads[1], tables);
   }
-  return apply(
-      linear, CausalAttention(q, k, v, {.scale = layer_.attention_scale, .window = layer_.window}));
+  const size_t output = config_->qkv == QkvLayout::kSeparate ? 3 : 1;
+  return apply(output, CausalAttention(heads[0], heads[1], heads[2],
+                                       {.scale = layer_.attention_scale, .window = layer_.window}));
 }
 
 at::Tensor DecoderBlock::Mlp(const at::Tensor& x, ApplyLinear apply) const {
   const XieluTensors xielu = {Vector(BlockVector::kAlphaP), Vector(BlockVector::kAlphaN),
                               Vector(BlockVector::kBeta), Vector(BlockVector::kEps)};
+  const auto activate = [&](const at::Tensor& y) {
+    return Activate(config_->activation, y, xielu);
+  };
   const size_t down = weights_.size() - 1;
-  if (!config_->gated) {
-    return apply(down, Activate(config_->activation, apply(down - 1, x), xielu));
+  if (!config_->gated) return apply(down, activate(apply(down - 1, x)));
+  if (config_->fused_gate_up) {
+    const std::vector<at::Tensor> parts = apply(down - 1, x).chunk(2, -1);
+    return apply(down, activate(parts[0]) * parts[1]);
   }
-  const at::Tensor gate = Activate(config_->activation, apply(down - 2, x), xielu);
+  const at::Tensor gate = activate(apply(down - 2, x));
   return apply(down, gate * apply(down - 1, x));
 }
 

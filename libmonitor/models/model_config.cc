@@ -52,7 +52,7 @@ absl::Status ReadHeads(const ConfigReader& config, const ModelFamily& family, Mo
   PTQWATCH_ASSIGN_OR_RETURN(
       model.head_dim,
       config.Size("head_dim", family.head_dim > 0 ? family.head_dim : model.hidden / model.heads));
-  if (!family.fused_qkv) return absl::OkStatus();
+  if (family.qkv != QkvLayout::kByHead) return absl::OkStatus();
   if (model.key_heads != model.heads) {
     return config.WrongValue("num_key_value_heads",
                              StrCat("a ", family.model_type, " has as many as heads"));
@@ -108,7 +108,8 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
     if (!normed) model.qk_norm = QkNorm::kNone;
   }
   model.gated = family.gated;
-  model.fused_qkv = family.fused_qkv;
+  model.fused_gate_up = family.fused_gate_up;
+  model.qkv = family.qkv;
   PTQWATCH_ASSIGN_OR_RETURN(std::string activation, config.Text("hidden_act", family.activation));
   if (activation == "swish") activation = "silu";
   const std::optional<Activation> known = EnumValue<Activation>(kActivations, activation);

@@ -31,9 +31,16 @@ enum class QkNorm {
   kHead,        ///< over each head
 };
 
+/// The matrices that make queries, keys and values.
+enum class QkvLayout {
+  kSeparate,
+  kByHead,  ///< one, whose rows are q, k and v of head 0, of head 1, ...
+  kByKind,  ///< one, whose rows are all of q, all of k, all of v
+};
+
 enum class Activation { kGelu, kSilu, kXielu };
 
-enum class RopeScaling { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 /// Rotary position embedding of one kind of layer.
 struct RopeConfig {
@@ -43,10 +50,14 @@ struct RopeConfig {
   double factor = 1;
   double low_freq_factor = 0;    ///< kLlama3
   double high_freq_factor = 0;   ///< kLlama3
-  int64_t original_context = 0;  ///< kLlama3, kYarn
+  int64_t original_context = 0;  ///< kLlama3, kYarn, kLongRope
   double beta_fast = 0;          ///< kYarn: turns in the original context of pairs left alone
   double beta_slow = 0;          ///< kYarn: turns of pairs that are slowed down by `factor`
-  double attention_factor = 1;   ///< kYarn: of the cosines and sines
+  double attention_factor = 1;   ///< kYarn, kLongRope: of the cosines and sines
+  /// kLongRope: what slows down each pair of dimensions in sequences within the original context,
+  /// and in longer ones.
+  std::vector<double> short_factors = {};
+  std::vector<double> long_factors = {};
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -65,7 +76,9 @@ struct TensorNames {
   std::string_view blocks = "model.layers.";
   std::string_view final_norm = "model.norm";
   std::string_view attention = "self_attn.";
+  std::string_view qkv = "qkv_proj";  ///< if it is one matrix
   std::string_view output = "o_proj";
+  std::string_view gate_up = "gate_up_proj";  ///< if it is one matrix
   std::string_view up = "up_proj";
   std::string_view down = "down_proj";
   std::string_view attention_norm = "input_layernorm";
@@ -91,8 +104,9 @@ struct ModelConfig {
   Residual residual = Residual::kPre;
   QkNorm qk_norm = QkNorm::kNone;
   Activation activation = Activation::kSilu;
-  bool gated = true;       ///< down(f(gate x) * up x), else down(f(up x))
-  bool fused_qkv = false;  ///< one matrix whose rows are q, k and v of head 0, of head 1, ...
+  bool gated = true;           ///< down(f(gate x) * up x), else down(f(up x))
+  bool fused_gate_up = false;  ///< one matrix whose rows are those of gate, then those of up
+  QkvLayout qkv = QkvLayout::kSeparate;
   bool qkv_bias = false;
   bool output_bias = false;  ///< of the matrix after the attention
   bool mlp_bias = false;

@@ -29,7 +29,8 @@ struct ModelFamily {
   Residual residual = Residual::kPre;
   QkNorm qk_norm = QkNorm::kNone;
   bool gated = true;
-  bool fused_qkv = false;
+  bool fused_gate_up = false;
+  QkvLayout qkv = QkvLayout::kSeparate;
   BiasRule qkv_bias = BiasRule::kAsConfigured;  ///< by attention_bias
   BiasRule output_bias = BiasRule::kAsConfigured;
   BiasRule mlp_bias = BiasRule::kNever;
@@ -37,6 +38,7 @@ struct ModelFamily {
   bool multipliers = false;         ///< reads embedding_multiplier and the like
   bool skips_rope = false;          ///< reads no_rope_layers
   bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
+  bool phi3_rope = false;           ///< its other names for longrope, and where it looks first
   bool llama3_rope = false;         ///< Llama 3's scaling, unless the config has its own
   WindowRule windows = WindowRule::kNone;
 
@@ -46,6 +48,7 @@ struct ModelFamily {
   double theta = 1e4;
   std::string_view rotary_key = {};  ///< the key of the part of a head that is rotated
   double rotary_part = 1;
+  int64_t original_context = 0;  ///< 0: that of the parameters, or the context
   std::string_view activation = "silu";
   int64_t key_heads = 0;  ///< 0: as many as heads
   int64_t head_dim = 0;   ///< 0: hidden / heads

@@ -9,6 +9,7 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cat.h"
 #include "ATen/ops/pow.h"
+#include "ATen/ops/tensor.h"
 #include "ATen/ops/where.h"
 
 namespace ptqwatch::internal {
@@ -48,11 +49,21 @@ at::Tensor YarnFrequencies(const RopeConfig& rope, const at::Tensor& lengths) {
   return (lengths * rope.factor).reciprocal() * (1 - kept) + lengths.reciprocal() * kept;
 }
 
-at::Tensor Frequencies(const RopeConfig& rope) {
+// Each pair is slowed down by a factor of its own (LongRoPE, arXiv:2402.13753).
+at::Tensor LongRopeFrequencies(const RopeConfig& rope, const at::Tensor& lengths,
+                               int64_t positions) {
+  const bool is_long = positions > rope.original_context;
+  const at::Tensor factors =
+      at::tensor(is_long ? rope.long_factors : rope.short_factors, at::kFloat);
+  return (factors * lengths).reciprocal();
+}
+
+at::Tensor Frequencies(const RopeConfig& rope, int64_t positions) {
   const at::Tensor exponents =
       at::arange(0, rope.dims, 2, at::kFloat) / static_cast<double>(rope.dims);
   const at::Tensor lengths = at::pow(at::Scalar(rope.theta), exponents);
   if (rope.scaling == RopeScaling::kYarn) return YarnFrequencies(rope, lengths);
+  if (rope.scaling == RopeScaling::kLongRope) return LongRopeFrequencies(rope, lengths, positions);
   const at::Tensor frequencies = lengths.reciprocal();
   if (rope.scaling == RopeScaling::kLinear) return frequencies / rope.factor;
   if (rope.scaling == RopeScaling::kLlama3) return Llama3Frequencies(rope, frequencies);
@@ -69,7 +80,7 @@ at::Tensor RotateHalf(const at::Tensor& x) {
 RopeTables MakeRopeTables(const RopeConfig& rope, int64_t positions) {
   at::NoGradGuard no_grad;
   const at::Tensor angles =
-      at::arange(positions, at::kFloat).unsqueeze(1) * Frequencies(rope).unsqueeze(0);
+      at::arange(positions, at::kFloat).unsqueeze(1) * Frequencies(rope, positions).unsqueeze(0);
   const at::Tensor twice = at::cat({angles, angles}, -1);
   RopeTables tables{.cosine = twice.cos(), .sine = twice.sin()};
   if (rope.attention_factor != 1) {

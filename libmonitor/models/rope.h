@@ -9,12 +9,12 @@
 namespace ptqwatch::internal {
 
 /// Cosines and sines of the angles of positions 0 to T - 1, each [T, rotated dimensions], times the
-/// attention factor of YaRN.
+/// attention factor.
 struct RopeTables {
   at::Tensor cosine;
   at::Tensor sine;
 };
-/// May throw.
+/// LongRoPE's depend on whether `positions` exceeds the original context. May throw.
 RopeTables MakeRopeTables(const RopeConfig& rope, int64_t positions);
 
 /// Rotates the leading dimensions of heads [B, heads, T, head_dim] by their positions

@@ -13,9 +13,10 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr std::string_view kRopeTypes[] = {"default", "linear", "llama3", "yarn"};
+constexpr std::string_view kRopeTypes[] = {"default", "linear", "llama3", "yarn", "longrope"};
 constexpr std::string_view kFull = "full_attention";
 constexpr std::string_view kWindowed = "sliding_attention";
+constexpr std::string_view kOriginal = "original_max_position_embeddings";
 
 // Keys of the config beside the object of parameters.
 struct RopeDefaults {
@@ -73,6 +74,28 @@ absl::Status ReadYarn(const ConfigReader& parameters, RopeConfig& rope) {
   return absl::OkStatus();
 }
 
+// LongRoPE, arXiv:2402.13753.
+absl::Status ReadLongRope(const ConfigReader& parameters, int64_t context, RopeConfig& rope) {
+  const auto pairs = static_cast<size_t>((rope.dims + 1) / 2);
+  for (const auto& [key, factors] :
+       {std::pair("short_factor", &rope.short_factors), {"long_factor", &rope.long_factors}}) {
+    PTQWATCH_ASSIGN_OR_RETURN(*factors, parameters.Positives(key));
+    if (factors->size() == pairs) continue;
+    return parameters.Error(
+        key, StrCat("has ", factors->size(), " elements for ", pairs, " pairs of dimensions"));
+  }
+  const auto original = static_cast<double>(rope.original_context);
+  PTQWATCH_ASSIGN_OR_RETURN(rope.factor,
+                            parameters.Positive("factor", static_cast<double>(context) / original));
+  double scale = 1;
+  if (rope.factor > 1) {
+    if (rope.original_context == 1) return parameters.Error(kOriginal, "is 1; more is needed");
+    scale = std::sqrt(1 + std::log(rope.factor) / std::log(original));
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(rope.attention_factor, parameters.Positive("attention_factor", scale));
+  return absl::OkStatus();
+}
+
 // `parameters`: rope_parameters or rope_scaling, if there is one.
 absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
                                    const std::optional<ConfigReader>& parameters,
@@ -88,6 +111,7 @@ absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
     PTQWATCH_ASSIGN_OR_RETURN(type, parameters->Text("type", type));
     PTQWATCH_ASSIGN_OR_RETURN(type, parameters->Text("rope_type", type));
   }
+  if (family.phi3_rope && (type == "su" || type == "yarn")) type = "longrope";
   PTQWATCH_ASSIGN_OR_RETURN(rope.dims, RotatedDims(config, family, part, head_dim));
   const std::optional<RopeScaling> scaling = EnumValue<RopeScaling>(kRopeTypes, type);
   if (!scaling) {
@@ -96,11 +120,17 @@ absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
   }
   rope.scaling = *scaling;
   if (rope.scaling == RopeScaling::kNone) return rope;
-  PTQWATCH_ASSIGN_OR_RETURN(rope.factor, parameters->Positive("factor"));
-  if (rope.scaling == RopeScaling::kLinear) return rope;
-  constexpr std::string_view kOriginal = "original_max_position_embeddings";
+  if (rope.scaling != RopeScaling::kLongRope) {
+    PTQWATCH_ASSIGN_OR_RETURN(rope.factor, parameters->Positive("factor"));
+    if (rope.scaling == RopeScaling::kLinear) return rope;
+  }
   PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, parameters->Size(kOriginal, context));
+  if (family.original_context > 0) rope.original_context = family.original_context;
   PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, config.Size(kOriginal, rope.original_context));
+  if (rope.scaling == RopeScaling::kLongRope) {
+    PTQWATCH_RETURN_IF_ERROR(ReadLongRope(*parameters, context, rope));
+    return rope;
+  }
   if (rope.scaling == RopeScaling::kYarn) {
     PTQWATCH_RETURN_IF_ERROR(ReadYarn(*parameters, rope));
     return rope;

@@ -36,6 +36,14 @@ def rope(theta, kind="default", **keys):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **keys}}
 
 
+def long_factors(pairs):
+    return {"short_factor": [1.0 + 0.1 * i for i in range(pairs)], "long_factor": [1.3 + 2.7 * i for i in range(pairs)]}
+
+
+def longrope(pairs, **keys):
+    return rope(1e4, "longrope", **long_factors(pairs), **keys)
+
+
 def neox(name, **keys):
     return Case(f"neox_{name}", "GPTNeoX", **{"intermediate_size": 192, **keys})
 
@@ -104,6 +112,16 @@ CASES = (
     Case("mistral_window", "Mistral", num_key_value_heads=1, head_dim=10, sliding_window=9, shards=True),
     Case("mistral_no_window", "Mistral", num_key_value_heads=3, sliding_window=None, old_keys=True, dtype="bfloat16", **rope(1e6)),
     Case("mistral_yarn", "Mistral", num_key_value_heads=2, sliding_window=None, **rope(1e6, "yarn", factor=4.0, original_max_position_embeddings=16)),
+    Case("phi3_default", "Phi3", num_key_value_heads=2),
+    Case("phi3_window", "Phi3", num_key_value_heads=1, head_dim=10, sliding_window=7, tie_word_embeddings=True, dtype="bfloat16"),
+    Case("phi3_partial", "Phi3", **rope(1e4, partial_rotary_factor=0.75)),
+    Case("phi3_long", "Phi3", original_max_position_embeddings=16, **longrope(4)),
+    Case("phi3_short", "Phi3", num_key_value_heads=3, original_max_position_embeddings=48, **longrope(3, partial_rotary_factor=0.75)),
+    Case("phi3_old_keys", "Phi3", original_max_position_embeddings=16, old_keys="type", edit={"partial_rotary_factor": 0.75},
+         **longrope(3, partial_rotary_factor=0.75)),
+    Case("phi3_su", "Phi3", original_max_position_embeddings=16, old_keys=True, edit={"rope_scaling": {"type": "su", **long_factors(4)}}, **longrope(4)),
+    Case("phi3_attention_factor", "Phi3", original_max_position_embeddings=16, **longrope(4, attention_factor=1.19)),
+    Case("llama_longrope", "Llama", **longrope(4, original_max_position_embeddings=16, factor=3.0)),
     Case("qwen2_default", "Qwen2", num_key_value_heads=2),
     Case("qwen2_window", "Qwen2", num_key_value_heads=1, use_sliding_window=True, sliding_window=6, max_window_layers=2, tie_word_embeddings=True),
     Case("qwen2_types", "Qwen2", num_key_value_heads=3, use_sliding_window=True, sliding_window=5,

@@ -46,6 +46,18 @@ def mistral(rng):
     return {**sizes(rng), **rope(rng), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
 
 
+def phi3(rng):
+    keys = {**sizes(rng, whole_heads=True), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
+    head_dim = keys["hidden_size"] // keys["num_attention_heads"]
+    part = rng.choice([part for part in (1.0, 0.75, 0.5) if int(head_dim * part) % 2 == 0])
+    if rng.random() < 0.3:
+        return {**keys, **rope(rng, partial_rotary_factor=part)}
+    factors = {key: [rng.uniform(1, 9) for _ in range(int(head_dim * part) // 2)] for key in ("short_factor", "long_factor")}
+    parameters = rope(rng, partial_rotary_factor=part, **factors, **some(rng, {"attention_factor": rng.uniform(1, 2)}))["rope_parameters"]
+    return {**keys, "original_max_position_embeddings": rng.choice((16, SEQUENCE, SEQUENCE + 1)),
+            "rope_parameters": {**parameters, "rope_type": "longrope"}}
+
+
 def qwen2(rng):
     keys = {**sizes(rng, whole_heads=True), **rope(rng)}
     if rng.random() < 0.7:
@@ -55,7 +67,7 @@ def qwen2(rng):
     return keys
 
 
-FAMILIES = {"Granite": granite, "Mistral": mistral, "Qwen2": qwen2}
+FAMILIES = {"Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
 
 
 def configs():

@@ -52,8 +52,9 @@ TEST(ModelConfigTest, ReadsPythia) {
   EXPECT_EQ(model.norm, NormKind::kLayerNorm);
   EXPECT_EQ(model.norm_eps, 1e-5);
   EXPECT_EQ(model.residual, Residual::kParallel);
+  EXPECT_EQ(model.qkv, QkvLayout::kByHead);
   EXPECT_EQ(model.activation, Activation::kGelu);
-  EXPECT_TRUE(model.fused_qkv && model.qkv_bias && model.output_bias && model.mlp_bias);
+  EXPECT_TRUE(model.qkv_bias && model.output_bias && model.mlp_bias);
   EXPECT_FALSE(model.gated || model.tied_head);
   EXPECT_EQ(model.head_dim, 8);
   EXPECT_EQ(model.layers[7].rope, (RopeConfig{.dims = 2, .theta = 1e4}));
@@ -182,6 +183,46 @@ TEST(ModelConfigTest, ReadsMistral) {
   EXPECT_EQ(Parsed(config).key_heads, 6);
 }
 
+TEST(ModelConfigTest, ReadsPhi3) {
+  json config = Config("phi3");
+  config["num_key_value_heads"] = 2;
+  config["partial_rotary_factor"] = 0.75;
+  config["original_max_position_embeddings"] = 32;
+  config["rope_scaling"] = {
+      {"type", "su"}, {"short_factor", {1, 1.5, 2}}, {"long_factor", {1, 2.5, 8}}};
+  const ModelConfig model = Parsed(config);
+  EXPECT_TRUE(model.gated && model.fused_gate_up);
+  EXPECT_FALSE(model.qkv_bias || model.output_bias || model.mlp_bias);
+  EXPECT_EQ(model.qkv, QkvLayout::kByKind);
+  EXPECT_EQ(model.layers[0].window, 0);
+  const RopeConfig rope = {.dims = 6,
+                           .theta = 1e4,
+                           .scaling = RopeScaling::kLongRope,
+                           .factor = 2,
+                           .original_context = 32,
+                           .attention_factor = std::sqrt(1 + std::log(2.0) / std::log(32.0)),
+                           .short_factors = {1, 1.5, 2},
+                           .long_factors = {1, 2.5, 8}};
+  EXPECT_EQ(model.layers[0].rope, rope);
+  config["sliding_window"] = 16;
+  EXPECT_EQ(Parsed(config).layers[7].window, 16);
+  json wrong = config;
+  wrong["rope_scaling"]["long_factor"] = {1, 2};
+  EXPECT_THAT(Refusal(wrong), HasSubstr("rope_scaling.long_factor has 2 elements for 3 pairs"));
+  wrong["rope_scaling"]["long_factor"] = {1, 2, "x"};
+  EXPECT_THAT(Refusal(wrong), HasSubstr("rope_scaling.long_factor"));
+  wrong = config;
+  wrong["rope_scaling"].erase("short_factor");
+  EXPECT_THAT(Refusal(wrong), HasSubstr("rope_scaling.short_factor"));
+  wrong = config;
+  wrong["original_max_position_embeddings"] = 1;
+  EXPECT_THAT(Refusal(wrong), HasSubstr("original_max_position_embeddings"));
+  // Phi 3's default goes before what the parameters say.
+  config.erase("original_max_position_embeddings");
+  config["rope_scaling"]["original_max_position_embeddings"] = 32;
+  EXPECT_EQ(Parsed(config).layers[0].rope->original_context, 4096);
+}
+
 TEST(ModelConfigTest, ReadsQwen2) {
   json config = Config("qwen2");
   config["num_key_value_heads"] = 2;
@@ -251,7 +292,7 @@ TEST(ModelConfigTest, NamesWhatItDoesNotKnow) {
   config["hidden_act"] = "relu2";
   EXPECT_THAT(Refusal(config),
               AllOf(HasSubstr("hidden_act"), HasSubstr("relu2"), HasSubstr("silu")));
-  for (const char* type : {"dynamic", "longrope"}) {
+  for (const char* type : {"dynamic", "proportional"}) {
     for (const char* key : {"type", "rope_type"}) {
       config = Config("llama");
       config["rope_scaling"] = {{key, type}, {"factor", 4.0}};

@@ -72,6 +72,22 @@ TEST(RopeTest, YarnSlowsPairsThatTurnSeldomAndBlendsThoseInBetween) {
   EXPECT_NEAR(MakeRopeTables(rope, 2).cosine[0][3].item<double>(), 1.25, 1e-6);
 }
 
+TEST(RopeTest, LongRopeHasFactorsForSequencesBeyondTheOriginalContext) {
+  const RopeConfig rope = {.dims = 4,
+                           .theta = 100,
+                           .scaling = RopeScaling::kLongRope,
+                           .original_context = 6,
+                           .attention_factor = 1.5,
+                           .short_factors = {1, 2},
+                           .long_factors = {4, 8}};
+  EXPECT_NEAR(Frequency(rope, 0), 1.0, 1e-6);
+  EXPECT_NEAR(Frequency(rope, 1), 0.1 / 2, 1e-6);
+  const RopeTables within = MakeRopeTables(rope, 6), beyond = MakeRopeTables(rope, 7);
+  EXPECT_NEAR(within.sine[1][1].item<double>(), 1.5 * std::sin(0.1 / 2), 1e-6);
+  EXPECT_NEAR(beyond.sine[1][1].item<double>(), 1.5 * std::sin(0.1 / 8), 1e-6);
+  EXPECT_NEAR(beyond.cosine[1][0].item<double>(), 1.5 * std::cos(1.0 / 4), 1e-6);
+}
+
 // The embedding is relative: shifting both positions does not change a product.
 TEST(RopeTest, ProductsDependOnDistanceAlone) {
   const RopeTables tables = MakeRopeTables({.dims = 8, .theta = 50}, 12);
