@@ -1,5 +1,7 @@
 #include "models/block_layout.h"
 
+#include <utility>
+
 #include "base/strings.h"
 
 namespace ptqwatch::internal {
@@ -27,7 +29,8 @@ class LayoutBuilder {
                                .outputs = outputs,
                                .inputs = inputs,
                                .input = input_,
-                               .bias = biased ? StrCat(module, ".bias") : ""});
+                               .bias = biased ? StrCat(module, ".bias") : "",
+                               .transposed = model_.transposed});
   }
   void AddVector(BlockVector which, std::string name, std::vector<int64_t> shape) {
     layout_.vectors[static_cast<size_t>(which)] = {StrCat(prefix_, name), std::move(shape)};
@@ -99,7 +102,9 @@ BlockLayout LayoutOf(const ModelConfig& model, int64_t block) {
 std::vector<NamedShape> BlockLayout::Tensors() const {
   std::vector<NamedShape> tensors;
   for (const DecoderLinear& linear : linears) {
-    tensors.push_back({linear.name, {linear.outputs, linear.inputs}});
+    std::vector<int64_t> shape = {linear.outputs, linear.inputs};
+    if (linear.transposed) std::swap(shape[0], shape[1]);
+    tensors.push_back({linear.name, std::move(shape)});
     if (!linear.bias.empty()) tensors.push_back({linear.bias, {linear.outputs}});
   }
   for (const NamedShape& vector : vectors) {
@@ -112,6 +117,9 @@ OuterLayout OuterLayoutOf(const ModelConfig& model) {
   const TensorNames& names = model.names;
   OuterLayout outer;
   outer.embedding = {std::string(names.embedding), {model.vocabulary, model.hidden}};
+  if (!names.positions.empty()) {
+    outer.positions = {std::string(names.positions), {model.context, model.hidden}};
+  }
   if (model.norm != NormKind::kPlainLayerNorm) {
     outer.final_norm = {StrCat(names.final_norm, ".weight"), {model.hidden}};
   }
@@ -124,8 +132,9 @@ OuterLayout OuterLayoutOf(const ModelConfig& model) {
 
 bool IsIgnoredTensor(const ModelConfig& model, std::string_view name) {
   if (EndsWith(name, ".rotary_emb.inv_freq")) return true;
-  return model.qkv == QkvLayout::kByHead &&
-         (EndsWith(name, ".attention.bias") || EndsWith(name, ".attention.masked_bias"));
+  const bool has_masks = model.qkv == QkvLayout::kByHead || !model.names.positions.empty();
+  return has_masks && (EndsWith(name, StrCat(".", model.names.attention, "bias")) ||
+                       EndsWith(name, StrCat(".", model.names.attention, "masked_bias")));
 }
 
 }  // namespace ptqwatch::internal

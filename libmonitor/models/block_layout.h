@@ -12,14 +12,15 @@
 
 namespace ptqwatch::internal {
 
-/// A matrix of a block that is multiplied with activations: y = x W^T + b.
+/// A matrix W [outputs, inputs] of a block that is multiplied with activations: y = x W^T + b.
 struct DecoderLinear {
   std::string name;  ///< in the checkpoint, "model.layers.3.mlp.up_proj.weight"
   int64_t outputs = 0;
   int64_t inputs = 0;
   /// Linears of a block with the same number read the same tensor, such as q, k and v.
   int input = 0;
-  std::string bias = {};  ///< name of [outputs]; empty if it has none
+  std::string bias = {};    ///< name of [outputs]; empty if it has none
+  bool transposed = false;  ///< the checkpoint has W^T
 };
 
 /// A tensor that a checkpoint must hold. An empty name: this model has no such tensor.
@@ -56,6 +57,7 @@ BlockLayout LayoutOf(const ModelConfig& model, int64_t block);
 /// The tensors outside of the blocks; a tied head is not among them.
 struct OuterLayout {
   NamedShape embedding;
+  NamedShape positions;
   NamedShape final_norm;
   NamedShape final_norm_bias;
   NamedShape head;

@@ -38,6 +38,11 @@ bool ConfigReader::IsNull(std::string_view key) const {
   return found != object_->end() && found->is_null();
 }
 
+bool ConfigReader::IsOff(std::string_view key) const {
+  const json* value = Find(key);
+  return value == nullptr || *value == false;
+}
+
 absl::Status ConfigReader::Error(std::string_view key, std::string_view what) const {
   return absl::InvalidArgumentError(StrCat(Quoted(path_), ": ", prefix_, key, " ", what));
 }

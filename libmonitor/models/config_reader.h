@@ -29,6 +29,8 @@ class ConfigReader {
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
   /// Whether the key is there with the value null.
   bool IsNull(std::string_view key) const;
+  /// Whether the key is absent, null or false.
+  bool IsOff(std::string_view key) const;
 
   /// An integer from `min` to `max`; `fallback` if absent. Without a fallback the key is needed.
   absl::StatusOr<int64_t> Size(std::string_view key, std::optional<int64_t> fallback = std::nullopt,

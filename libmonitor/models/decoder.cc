@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/empty.h"
@@ -43,6 +44,10 @@ absl::Status ComplainAbout(const std::string& source, const ModelConfig& model,
 
 }  // namespace
 
+at::Tensor AsStored(const DecoderLinear& linear, const at::Tensor& matrix) {
+  return linear.transposed ? matrix.t() : matrix;
+}
+
 absl::StatusOr<Decoder> Decoder::Create(ModelConfig config, const WeightReader& weights) {
   Decoder decoder(std::move(config), weights);
   PTQWATCH_RETURN_IF_ERROR(Guard([&decoder] { return decoder.CheckTensors(); }));
@@ -65,8 +70,8 @@ absl::Status Decoder::CheckTensors() {
   const auto expect = [&expected](const NamedShape& tensor) {
     if (!tensor.name.empty()) expected.emplace(tensor.name, tensor.shape);
   };
-  for (const NamedShape& tensor :
-       {outer_.embedding, outer_.final_norm, outer_.final_norm_bias, outer_.head}) {
+  for (const NamedShape& tensor : {outer_.embedding, outer_.positions, outer_.final_norm,
+                                   outer_.final_norm_bias, outer_.head}) {
     expect(tensor);
   }
   for (int64_t block = 0; block < blocks(); ++block) {
@@ -118,6 +123,11 @@ absl::StatusOr<at::Tensor> Decoder::Embed(const at::Tensor& tokens) const {
   if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
     return absl::InvalidArgumentError("tokens must be int64 [sequences, length]");
   }
+  if (!outer_.positions.name.empty() && tokens.size(1) > config_->context) {
+    return absl::InvalidArgumentError(StrCat("sequences have ", tokens.size(1),
+                                             " tokens; the model has learned ", config_->context,
+                                             " positions"));
+  }
   return Guard("embedding", absl::StatusCode::kInternal, [&]() -> absl::StatusOr<at::Tensor> {
     const at::Tensor ids = tokens.contiguous();
     const absl::Span<const int64_t> all(ids.const_data_ptr<int64_t>(),
@@ -140,6 +150,13 @@ absl::StatusOr<at::Tensor> Decoder::Embed(const at::Tensor& tokens) const {
                               weights_->ReadRows(outer_.embedding.name, rows));
     const at::Tensor embedded =
         read.index_select(0, places).view({tokens.size(0), tokens.size(1), config_->hidden});
+    if (!outer_.positions.name.empty()) {
+      rows.resize(static_cast<size_t>(tokens.size(1)));
+      std::iota(rows.begin(), rows.end(), 0);
+      PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor positions,
+                                weights_->ReadRows(outer_.positions.name, rows));
+      return embedded + positions;
+    }
     const double factor = config_->embedding_multiplier;
     return factor == 1 ? embedded : embedded * factor;
   });
@@ -154,7 +171,8 @@ absl::StatusOr<DecoderBlock> Decoder::ReadBlock(int64_t block) const {
   read.config_ = config_;
   read.layer_ = config_->layers[static_cast<size_t>(block)];
   for (const DecoderLinear& linear : layout.linears) {
-    PTQWATCH_ASSIGN_OR_RETURN(read.weights_.emplace_back(), Read(linear.name));
+    PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor stored, Read(linear.name));
+    read.weights_.push_back(AsStored(linear, stored));
     PTQWATCH_ASSIGN_OR_RETURN(read.biases_.emplace_back(), Read(linear.bias));
   }
   for (size_t i = 0; i < kBlockVectors; ++i) {

@@ -23,6 +23,10 @@ namespace ptqwatch::internal {
 /// with its bias.
 using ApplyLinear = absl::FunctionRef<at::Tensor(size_t index, const at::Tensor& x)>;
 
+/// The tensor of the checkpoint that is this matrix of a linear [outputs, inputs], or the matrix of
+/// that tensor: a view.
+at::Tensor AsStored(const DecoderLinear& linear, const at::Tensor& matrix);
+
 /// One block with its weights. Thread-safe.
 class DecoderBlock {
  public:
@@ -102,7 +106,8 @@ class Decoder {
   int64_t BlockBytes(int64_t block) const;
 
   /// tokens int64 [B, T] -> hidden [B, T, D]. Reads only the rows that occur. InvalidArgument names
-  /// the place of a token outside of the vocabulary.
+  /// the place of a token outside of the vocabulary, or the length of sequences that learned
+  /// positions do not reach.
   absl::StatusOr<at::Tensor> Embed(const at::Tensor& tokens) const;
   absl::StatusOr<DecoderBlock> ReadBlock(int64_t block) const;
   absl::StatusOr<DecoderHead> ReadHead() const;

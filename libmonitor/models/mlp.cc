@@ -1,5 +1,8 @@
 #include "models/mlp.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/gelu.h"
 #include "ATen/ops/silu.h"
@@ -16,6 +19,11 @@ at::Tensor Xielu(const at::Tensor& x, const XieluTensors& xielu) {
                    (x.minimum(xielu.eps).expm1() - x) * alpha_n + xielu.beta * x);
 }
 
+at::Tensor GeluNew(const at::Tensor& x) {
+  const at::Tensor inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x.pow(3.0));
+  return 0.5 * x * (1.0 + inner.tanh());
+}
+
 }  // namespace
 
 at::Tensor Activate(Activation activation, const at::Tensor& x, const XieluTensors& xielu) {
@@ -26,6 +34,10 @@ at::Tensor Activate(Activation activation, const at::Tensor& x, const XieluTenso
       return at::silu(x);
     case Activation::kXielu:
       return Xielu(x, xielu);
+    case Activation::kGeluNew:
+      return GeluNew(x);
+    case Activation::kGeluTanh:
+      return at::gelu(x, "tanh");
   }
   return x;
 }

@@ -19,7 +19,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxBlocks = 10'000;
-constexpr std::string_view kActivations[] = {"gelu", "silu", "xielu"};
+constexpr std::string_view kActivations[] = {"gelu", "silu", "xielu", "gelu_new",
+                                             "gelu_pytorch_tanh"};
 constexpr std::string_view kLayerTypes[] = {"full_attention", "sliding_attention"};
 
 absl::StatusOr<const ModelFamily*> FindFamily(const ConfigReader& config) {
@@ -33,21 +34,32 @@ absl::StatusOr<const ModelFamily*> FindFamily(const ConfigReader& config) {
                       StrCat("is ", Quoted(model_type), "; known are ", ListOf(known)));
 }
 
+absl::Status ReadSizes(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
+  const SizeKeys& keys = family.sizes;
+  PTQWATCH_ASSIGN_OR_RETURN(model.vocabulary, config.Size("vocab_size"));
+  PTQWATCH_ASSIGN_OR_RETURN(model.hidden, config.Size(keys.hidden));
+  std::optional<int64_t> intermediate;
+  if (family.widening > 0) intermediate = family.widening * model.hidden;
+  PTQWATCH_ASSIGN_OR_RETURN(model.intermediate, config.Size(keys.intermediate, intermediate));
+  PTQWATCH_ASSIGN_OR_RETURN(model.blocks, config.Size(keys.blocks, std::nullopt, 1, kMaxBlocks));
+  PTQWATCH_ASSIGN_OR_RETURN(model.context, config.Size(keys.context));
+  return absl::OkStatus();
+}
+
 absl::Status ReadHeads(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
-  PTQWATCH_ASSIGN_OR_RETURN(model.heads, config.Size("num_attention_heads"));
+  PTQWATCH_ASSIGN_OR_RETURN(model.heads, config.Size(family.sizes.heads));
   const int64_t default_key_heads = family.key_heads == 0 || config.IsNull("num_key_value_heads")
                                         ? model.heads
                                         : family.key_heads;
   PTQWATCH_ASSIGN_OR_RETURN(model.key_heads, config.Size("num_key_value_heads", default_key_heads));
   if (model.heads % model.key_heads != 0) {
     return config.Error(
-        "num_attention_heads",
+        family.sizes.heads,
         StrCat("is ", model.heads, ", not a multiple of num_key_value_heads, ", model.key_heads));
   }
   if (!config.Has("head_dim") && family.head_dim == 0 && model.hidden % model.heads != 0) {
-    return config.Error(
-        "hidden_size",
-        StrCat("is ", model.hidden, ", not a multiple of num_attention_heads, ", model.heads));
+    return config.Error(family.sizes.hidden, StrCat("is ", model.hidden, ", not a multiple of ",
+                                                    family.sizes.heads, ", ", model.heads));
   }
   PTQWATCH_ASSIGN_OR_RETURN(
       model.head_dim,
@@ -85,10 +97,24 @@ absl::Status ReadMultipliers(const ConfigReader& config, ModelConfig& model) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> ReadAttentionScale(const ConfigReader& config, const ModelFamily& family,
-                                          const ModelConfig& model) {
-  if (family.multipliers) return config.Positive("attention_multiplier", 1);
-  return std::pow(static_cast<double>(model.head_dim), -0.5);
+// The scale of attention in each layer.
+absl::StatusOr<std::vector<double>> ReadAttentionScales(const ConfigReader& config,
+                                                        const ModelFamily& family,
+                                                        const ModelConfig& model) {
+  double scale = std::pow(static_cast<double>(model.head_dim), -0.5);
+  if (family.multipliers) {
+    PTQWATCH_ASSIGN_OR_RETURN(scale, config.Positive("attention_multiplier", 1));
+  }
+  std::vector<double> scales(static_cast<size_t>(model.blocks), scale);
+  if (!family.layer_scales) return scales;
+  PTQWATCH_ASSIGN_OR_RETURN(const bool by_width, config.Flag("scale_attn_weights", true));
+  PTQWATCH_ASSIGN_OR_RETURN(const bool by_layer,
+                            config.Flag("scale_attn_by_inverse_layer_idx", false));
+  for (size_t i = 0; i < scales.size(); ++i) {
+    if (!by_width) scales[i] = 1;
+    if (by_layer) scales[i] /= static_cast<double>(i + 1);
+  }
+  return scales;
 }
 
 absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
@@ -110,11 +136,13 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   model.gated = family.gated;
   model.fused_gate_up = family.fused_gate_up;
   model.qkv = family.qkv;
-  PTQWATCH_ASSIGN_OR_RETURN(std::string activation, config.Text("hidden_act", family.activation));
+  model.transposed = family.transposed;
+  const std::string_view key = family.activation_key;
+  PTQWATCH_ASSIGN_OR_RETURN(std::string activation, config.Text(key, family.activation));
   if (activation == "swish") activation = "silu";
   const std::optional<Activation> known = EnumValue<Activation>(kActivations, activation);
   if (!known) {
-    return config.WrongValue("hidden_act", StrCat("known are ", ListOf(kActivations)));
+    return config.WrongValue(key, StrCat("known are ", ListOf(kActivations)));
   }
   model.activation = *known;
   PTQWATCH_RETURN_IF_ERROR(ReadBiases(config, family, model));
@@ -130,7 +158,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
 // Whether each layer sees positions.
 absl::StatusOr<std::vector<bool>> ReadRopeLayers(const ConfigReader& config,
                                                  const ModelFamily& family, int64_t blocks) {
-  std::vector<bool> has_rope(static_cast<size_t>(blocks), true);
+  std::vector<bool> has_rope(static_cast<size_t>(blocks), family.names.positions.empty());
   if (!family.skips_rope) return has_rope;
   if (config.Has("no_rope_layers")) {
     PTQWATCH_ASSIGN_OR_RETURN(const std::vector<bool> listed, config.Bits("no_rope_layers"));
@@ -213,25 +241,26 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   }
   ModelConfig model;
   model.model_type = std::string(family->model_type);
-  PTQWATCH_ASSIGN_OR_RETURN(model.vocabulary, config.Size("vocab_size"));
-  PTQWATCH_ASSIGN_OR_RETURN(model.hidden, config.Size("hidden_size"));
-  PTQWATCH_ASSIGN_OR_RETURN(model.intermediate, config.Size("intermediate_size"));
-  PTQWATCH_ASSIGN_OR_RETURN(model.blocks,
-                            config.Size("num_hidden_layers", std::nullopt, 1, kMaxBlocks));
-  PTQWATCH_ASSIGN_OR_RETURN(model.context, config.Size("max_position_embeddings"));
+  const std::string_view unsupported = family->unsupported;
+  if (!unsupported.empty() && !config.IsOff(unsupported)) {
+    return config.WrongValue(unsupported, "only false or null is known");
+  }
+  PTQWATCH_RETURN_IF_ERROR(ReadSizes(config, *family, model));
   PTQWATCH_RETURN_IF_ERROR(ReadHeads(config, *family, model));
   PTQWATCH_RETURN_IF_ERROR(ReadParts(config, *family, model));
-  PTQWATCH_ASSIGN_OR_RETURN(const RopeConfigs ropes,
-                            ReadRope(config, *family, model.head_dim, model.context));
+  PTQWATCH_ASSIGN_OR_RETURN(const std::vector<double> scales,
+                            ReadAttentionScales(config, *family, model));
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<bool> has_rope,
                             ReadRopeLayers(config, *family, model.blocks));
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> windows,
                             ReadWindows(config, *family, has_rope));
-  PTQWATCH_ASSIGN_OR_RETURN(const double attention_scale,
-                            ReadAttentionScale(config, *family, model));
+  RopeConfigs ropes;
+  if (model.names.positions.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(ropes, ReadRope(config, *family, model.head_dim, model.context));
+  }
   for (size_t i = 0; i < windows.size(); ++i) {
     LayerConfig& layer = model.layers.emplace_back();
-    layer.attention_scale = attention_scale;
+    layer.attention_scale = scales[i];
     layer.window = windows[i];
     if (has_rope[i]) layer.rope = windows[i] > 0 ? ropes.windowed : ropes.full;
   }

@@ -38,7 +38,13 @@ enum class QkvLayout {
   kByKind,  ///< one, whose rows are all of q, all of k, all of v
 };
 
-enum class Activation { kGelu, kSilu, kXielu };
+enum class Activation {
+  kGelu,
+  kSilu,
+  kXielu,
+  kGeluNew,   ///< GELU by tanh, in the steps of the first GPT-2
+  kGeluTanh,  ///< the same formula in one step, which rounds otherwise
+};
 
 enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
@@ -73,6 +79,7 @@ struct LayerConfig {
 /// Where a family keeps its tensors. Full names, or names relative to a block.
 struct TensorNames {
   std::string_view embedding = "model.embed_tokens.weight";
+  std::string_view positions = {};  ///< [context, hidden], added to the embedding
   std::string_view blocks = "model.layers.";
   std::string_view final_norm = "model.norm";
   std::string_view attention = "self_attn.";
@@ -107,6 +114,7 @@ struct ModelConfig {
   bool gated = true;           ///< down(f(gate x) * up x), else down(f(up x))
   bool fused_gate_up = false;  ///< one matrix whose rows are those of gate, then those of up
   QkvLayout qkv = QkvLayout::kSeparate;
+  bool transposed = false;  ///< matrices are stored as [inputs, outputs]
   bool qkv_bias = false;
   bool output_bias = false;  ///< of the matrix after the attention
   bool mlp_bias = false;

@@ -21,6 +21,15 @@ enum class WindowRule {
   kAll,  ///< all, if sliding_window is not null; layer_types may not say otherwise
 };
 
+/// Where config.json has the sizes.
+struct SizeKeys {
+  std::string_view hidden = "hidden_size";
+  std::string_view blocks = "num_hidden_layers";
+  std::string_view heads = "num_attention_heads";
+  std::string_view context = "max_position_embeddings";
+  std::string_view intermediate = "intermediate_size";
+};
+
 /// A row of the table of families: what model_type stands for, and the defaults of the family's
 /// class in transformers 5.17 for keys that config.json may leave out.
 struct ModelFamily {
@@ -34,8 +43,10 @@ struct ModelFamily {
   BiasRule qkv_bias = BiasRule::kAsConfigured;  ///< by attention_bias
   BiasRule output_bias = BiasRule::kAsConfigured;
   BiasRule mlp_bias = BiasRule::kNever;
+  bool transposed = false;
   bool clips_qkv = false;
   bool multipliers = false;         ///< reads embedding_multiplier and the like
+  bool layer_scales = false;        ///< reads scale_attn_weights and the like
   bool skips_rope = false;          ///< reads no_rope_layers
   bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
   bool phi3_rope = false;           ///< its other names for longrope, and where it looks first
@@ -49,13 +60,17 @@ struct ModelFamily {
   std::string_view rotary_key = {};  ///< the key of the part of a head that is rotated
   double rotary_part = 1;
   int64_t original_context = 0;  ///< 0: that of the parameters, or the context
+  std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
+  SizeKeys sizes = {};
+  int64_t widening = 0;   ///< intermediate / hidden unless the config has it; 0: it must
   int64_t key_heads = 0;  ///< 0: as many as heads
   int64_t head_dim = 0;   ///< 0: hidden / heads
   int64_t window = 0;
   bool attention_bias_default = false;
   bool mlp_bias_default = false;
   bool tied_head = false;
+  std::string_view unsupported = {};  ///< a key that must be absent, null or false
   TensorNames names = {};
 };
 

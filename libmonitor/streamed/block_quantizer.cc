@@ -90,8 +90,13 @@ absl::StatusOr<std::vector<QuantizedBlock>> QuantizeBlock(const DecoderBlock& bl
             result.rows.push_back(
                 RowOf(linears[linear].name, tasks[task].spec, gram, *quantized, outputs * inputs));
             const at::Tensor matrix = quantized->View(outputs, inputs);
-            // Memory of LibTorch's own is aligned for its matrix products.
-            if (matrix.defined()) result.weights[linear] = matrix.clone();
+            // Memory of LibTorch's own is aligned for its matrix products, which may round
+            // otherwise in another layout than that of the checkpoint.
+            if (matrix.defined()) {
+              result.weights[linear] =
+                  AsStored(linears[linear],
+                           AsStored(linears[linear], matrix).clone(at::MemoryFormat::Contiguous));
+            }
           }
           result.seconds += watch.Lap();
         },

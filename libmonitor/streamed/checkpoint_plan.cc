@@ -77,7 +77,9 @@ int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSp
     factor = std::max(factor, own);
     rest = std::max(rest, WorkingBytes(linear.outputs, linear.inputs, spec) - own);
   }
-  return factor + rest;
+  // A matrix that is stored transposed is turned for a quantizer.
+  const int64_t turned = linear.transposed ? 4 * linear.outputs * linear.inputs : 0;
+  return factor + rest + turned;
 }
 
 }  // namespace

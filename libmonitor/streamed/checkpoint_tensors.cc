@@ -51,8 +51,9 @@ std::vector<SkippedLayer> SkippedTensors(const Decoder& decoder) {
     if (!shape.ok() || quantized.contains(name)) continue;
     int64_t parameters = 1;
     for (int64_t size : *shape) parameters *= size;
-    const bool embedding = name == names.embedding;
-    const bool head = name == names.head || name == names.other_head || (embedding && !has_head);
+    const bool embedding = name == names.embedding || name == names.positions;
+    const bool head =
+        name == names.head || name == names.other_head || (name == names.embedding && !has_head);
     skipped.push_back({.name = name,
                        .reason = std::string(embedding && head ? "output head, tied to an embedding"
                                              : embedding       ? "embedding"

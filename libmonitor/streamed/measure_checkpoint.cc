@@ -288,7 +288,8 @@ absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(
     std::move(result.rows.begin(), result.rows.end(), std::back_inserter(quantizer.rows));
     for (size_t linear = 0; layout_.keep_quantized && linear < linears.size(); ++linear) {
       if (result.weights[linear].is_same(block.weights()[linear])) continue;
-      quantizer.weights.push_back({linears[linear].name, result.weights[linear]});
+      quantizer.weights.push_back(
+          {linears[linear].name, AsStored(linears[linear], result.weights[linear])});
     }
   }
   return quantized;

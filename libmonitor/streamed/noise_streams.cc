@@ -29,9 +29,11 @@ absl::Status NoiseStreams::PassThrough(const DecoderBlock& block,
   for (size_t draw = 0; draw < plan_.draws; ++draw) {
     std::vector<at::Tensor> noisy;
     for (size_t linear = 0; linear < linears.size(); ++linear) {
-      PTQWATCH_ASSIGN_OR_RETURN(noisy.emplace_back(),
-                                NoisyWeight(block.weights()[linear], relative_norm_,
-                                            linears[linear].name, draw, context));
+      const at::Tensor stored = AsStored(linears[linear], block.weights()[linear]);
+      PTQWATCH_ASSIGN_OR_RETURN(
+          const at::Tensor drawn,
+          NoisyWeight(stored, relative_norm_, linears[linear].name, draw, context));
+      noisy.push_back(AsStored(linears[linear], drawn));
     }
     for (size_t e = draw; e < plan_.evaluations; e += plan_.draws) {
       PTQWATCH_RETURN_IF_ERROR(

@@ -36,6 +36,14 @@ def layer_types(rng, layers):
     return [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
 
 
+def gpt2(rng):
+    keys = sizes(rng, whole_heads=True)
+    return {"hidden_size": keys["hidden_size"], "num_hidden_layers": keys["num_hidden_layers"], "num_attention_heads": keys["num_attention_heads"],
+            "tie_word_embeddings": keys["tie_word_embeddings"], "max_position_embeddings": SEQUENCE + rng.randint(0, 9),
+            **some(rng, {"n_inner": keys["intermediate_size"], "activation_function": rng.choice(("gelu", "gelu_new", "gelu_pytorch_tanh")),
+                         "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False, "layer_norm_epsilon": 10 ** rng.uniform(-6, -2)})}
+
+
 def granite(rng):
     multipliers = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
     return {**sizes(rng), **rope(rng), **some(rng, {key: rng.uniform(0.2, 3) for key in multipliers}),
@@ -67,7 +75,7 @@ def qwen2(rng):
     return keys
 
 
-FAMILIES = {"Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
+FAMILIES = {"GPT2": gpt2, "Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
 
 
 def configs():

@@ -21,7 +21,8 @@ using Tensors = std::vector<at::Tensor>;
 class MovedModel {
  public:
   explicit MovedModel(std::string_view family)
-      : config_(ParsedTinyConfig(family, ", \"num_key_value_heads\": 4, \"num_hidden_layers\": 1")),
+      : config_(ParsedTinyConfig(
+            family, ", \"num_key_value_heads\": 4, \"num_hidden_layers\": 1, \"n_layer\": 1")),
         start_(RandomWeights(config_)),
         direction_(RandomWeights(config_, 9)) {}
 

@@ -109,7 +109,7 @@ TEST_P(EveryFamily, CountsWhatItReads) {
   for (const std::string& name : decoder_.TensorNames()) {
     const int64_t count = reader_.Read(name).value().numel();
     elements += count;
-    if (name.find("layers.1.") != std::string::npos) block_elements += count;
+    if (name.starts_with(std::string(config_.names.blocks) + "1.")) block_elements += count;
   }
   EXPECT_EQ(decoder_.parameters(), elements);
   EXPECT_EQ(decoder_.BlockBytes(1), 4 * block_elements);
@@ -154,6 +154,31 @@ TEST(DecoderTest, OldNamesOfPythiaAreKnown) {
   EXPECT_EQ(decoder.parameters(), Create(config, older).parameters());
   EXPECT_THAT(std::string(Decoder::Create(config, both).status().message()),
               HasSubstr("'lm_head.weight' is left over"));
+}
+
+TEST(DecoderTest, BuffersOfPublishedGpt2AreIgnored) {
+  const ModelConfig config = ParsedTinyConfig("gpt2");
+  MapReader::Tensors tensors = RandomWeights(config);
+  const MapReader newer(tensors);
+  tensors["transformer.h.0.attn.bias"] = at::ones({1, 1, 64, 64});
+  tensors["transformer.h.0.attn.masked_bias"] = at::ones({});
+  const MapReader older(tensors);
+  EXPECT_EQ(Create(config, older).TensorNames(), Create(config, newer).TensorNames());
+  tensors["transformer.h.0.mlp.bias"] = at::ones({});
+  const MapReader other(tensors);
+  EXPECT_THAT(std::string(Decoder::Create(config, other).status().message()),
+              HasSubstr("'transformer.h.0.mlp.bias' is left over"));
+}
+
+TEST(DecoderTest, LearnedPositionsEndASequence) {
+  const ModelConfig config = ParsedTinyConfig("gpt2", ", \"n_positions\": 6");
+  const MapReader reader(RandomWeights(config));
+  const Decoder decoder = Create(config, reader);
+  EXPECT_TRUE(decoder.Embed(RandomTokens(2, 6, 37)).ok());
+  const absl::Status status = decoder.Embed(RandomTokens(2, 7, 37)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("7 tokens"), HasSubstr("6 positions")));
 }
 
 TEST(DecoderTest, LongListsOfComplaintsAreCut) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/tensor.h"
@@ -24,6 +25,10 @@ TEST(MlpTest, ActivationsAreTheirFormulas) {
     const double tolerance = 1e-6 * (1 + x * x);
     EXPECT_NEAR(value(Activation::kGelu), x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))), tolerance);
     EXPECT_NEAR(value(Activation::kSilu), x / (1 + std::exp(-x)), tolerance);
+    const double gelu =
+        0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    EXPECT_NEAR(value(Activation::kGeluNew), gelu, tolerance);
+    EXPECT_NEAR(value(Activation::kGeluTanh), gelu, tolerance);
     EXPECT_NEAR(value(Activation::kXielu),
                 x > 0 ? alpha_p * x * x + 0.5 * x : (std::expm1(x) - x) * alpha_n + 0.5 * x,
                 2 * tolerance);

@@ -162,6 +162,41 @@ TEST(ModelConfigTest, ReadsGranite) {
   EXPECT_EQ(Parsed(Config("llama")).layers[0].attention_scale, std::pow(8.0, -0.5));
 }
 
+TEST(ModelConfigTest, ReadsGpt2) {
+  json config = {{"model_type", "gpt2"}, {"vocab_size", 97}, {"n_embd", 48},
+                 {"n_layer", 3},         {"n_head", 6},      {"n_positions", 64}};
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.intermediate, 192);
+  EXPECT_EQ(model.context, 64);
+  EXPECT_EQ(model.norm_eps, 1e-5);
+  EXPECT_EQ(model.activation, Activation::kGeluNew);
+  EXPECT_TRUE(model.transposed && model.tied_head && model.qkv_bias && model.output_bias);
+  EXPECT_FALSE(model.layers[0].rope);
+  EXPECT_EQ(model.layers[2].attention_scale, std::pow(8.0, -0.5));
+  config["scale_attn_by_inverse_layer_idx"] = true;
+  config["reorder_and_upcast_attn"] = true;
+  EXPECT_EQ(Parsed(config).layers[2].attention_scale, std::pow(8.0, -0.5) / 3);
+  config["scale_attn_weights"] = false;
+  EXPECT_EQ(Parsed(config).layers[2].attention_scale, 1.0 / 3);
+  config["n_inner"] = 50;
+  EXPECT_EQ(Parsed(config).intermediate, 50);
+  json wrong = config;
+  wrong["activation_function"] = "relu";
+  EXPECT_THAT(Refusal(wrong),
+              AllOf(HasSubstr("activation_function is \"relu\""), HasSubstr("gelu_new")));
+  wrong = config;
+  wrong["add_cross_attention"] = true;
+  EXPECT_THAT(Refusal(wrong), HasSubstr("add_cross_attention is true"));
+  wrong = config;
+  wrong["n_head"] = 5;
+  EXPECT_THAT(Refusal(wrong), HasSubstr("n_embd is 48, not a multiple of n_head, 5"));
+  for (const char* key : {"n_embd", "n_layer", "n_head", "n_positions"}) {
+    wrong = config;
+    wrong.erase(key);
+    EXPECT_THAT(Refusal(wrong), AllOf(HasSubstr(key), HasSubstr("is missing")));
+  }
+}
+
 TEST(ModelConfigTest, ReadsMistral) {
   json config = Config("mistral");
   config["num_key_value_heads"] = 2;
@@ -278,6 +313,7 @@ TEST(ModelConfigTest, EveryFamilyHasDefaults) {
     json config = Config(std::string(family.model_type));
     config["num_key_value_heads"] = 6;
     config["head_dim"] = 8;
+    config.update({{"n_embd", 48}, {"n_layer", 8}, {"n_head", 6}, {"n_positions", 64}});
     const ModelConfig model = Parsed(config);
     EXPECT_EQ(model.model_type, family.model_type);
     EXPECT_EQ(model.layers.size(), 8u);

@@ -25,7 +25,8 @@ inline std::string TinyConfig(std::string_view model_type, std::string_view more
   return "{\"model_type\": \"" + std::string(model_type) +
          "\", \"vocab_size\": 37, \"hidden_size\": 32, \"intermediate_size\": 24, "
          "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"head_dim\": 8, "
-         "\"max_position_embeddings\": 64" +
+         "\"max_position_embeddings\": 64, \"n_embd\": 32, \"n_inner\": 24, \"n_layer\": 2, "
+         "\"n_head\": 4, \"n_positions\": 64" +
          std::string(more) + "}";
 }
 
@@ -42,7 +43,7 @@ inline internal::MapReader::Tensors RandomWeights(const internal::ModelConfig& c
                                                   uint64_t seed = 1) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const internal::OuterLayout outer = internal::OuterLayoutOf(config);
-  std::vector<internal::NamedShape> shapes = {outer.embedding, outer.final_norm,
+  std::vector<internal::NamedShape> shapes = {outer.embedding, outer.positions, outer.final_norm,
                                               outer.final_norm_bias, outer.head};
   for (int64_t block = 0; block < config.blocks; ++block) {
     for (const auto& tensor : internal::LayoutOf(config, block).Tensors()) shapes.push_back(tensor);

@@ -95,6 +95,7 @@ void ExpectSameNumbers(Report streamed, const Report& whole) {
 TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
   for (const auto& [model_type, more] : std::vector<std::pair<const char*, const char*>>{
            {"llama", ", \"num_key_value_heads\": 2"},
+           {"gpt2", ""},
            {"gpt_neox", ""},
            {"olmo2", ", \"tie_word_embeddings\": true"}}) {
     SCOPED_TRACE(model_type);
