@@ -34,6 +34,8 @@ at::Tensor ForEachHead(const at::Tensor& keys, int64_t heads) {
 
 }  // namespace
 
+at::Tensor SoftCap(const at::Tensor& x, double c) { return (x / c).tanh() * c; }
+
 at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
                            const at::Tensor& values, const ScoreConfig& config) {
   const int64_t batch = queries.size(0), heads = queries.size(1), tokens = queries.size(2);
@@ -51,8 +53,9 @@ at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
         return x.narrow(0, sequence, std::min(batch_step, batch - sequence))
             .narrow(1, head, std::min(head_step, heads - head));
       };
-      const at::Tensor scores = slice(queries).matmul(slice(k)) * config.scale + mask;
-      slices.push_back(scores.softmax(-1).matmul(slice(v)));
+      at::Tensor scores = slice(queries).matmul(slice(k)) * config.scale;
+      if (config.softcap) scores = SoftCap(scores, *config.softcap);
+      slices.push_back((scores + mask).softmax(-1).matmul(slice(v)));
     }
     sequences.push_back(at::cat(slices, 1));
   }

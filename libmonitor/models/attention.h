@@ -2,6 +2,7 @@
 #define PTQWATCH_MODELS_ATTENTION_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "ATen/core/Tensor.h"
 
@@ -11,7 +12,11 @@ namespace ptqwatch::internal {
 struct ScoreConfig {
   double scale = 1;    ///< of products of queries and keys
   int64_t window = 0;  ///< a token sees this many positions up to its own; 0: all
+  std::optional<double> softcap = std::nullopt;  ///< of the scaled products
 };
+
+/// c tanh(x / c). Differentiable twice. May throw.
+at::Tensor SoftCap(const at::Tensor& x, double c);
 
 /// Causal attention of queries [B, heads, T, head_dim] to keys and values [B, key heads, T,
 /// head_dim], where key heads divides heads: [B, T, heads * head_dim].

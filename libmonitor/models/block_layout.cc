@@ -18,6 +18,12 @@ class LayoutBuilder {
     AddNorm(model_.names.attention_norm, BlockVector::kAttentionNorm,
             BlockVector::kAttentionNormBias);
     AddNorm(model_.names.mlp_norm, BlockVector::kMlpNorm, BlockVector::kMlpNormBias);
+    if (model_.residual == Residual::kSandwich) {
+      AddVector(BlockVector::kAttentionPostNorm,
+                StrCat(model_.names.attention_post_norm, ".weight"), {model_.hidden});
+      AddVector(BlockVector::kMlpPostNorm, StrCat(model_.names.mlp_post_norm, ".weight"),
+                {model_.hidden});
+    }
     return std::move(layout_);
   }
 

@@ -35,6 +35,8 @@ enum class BlockVector {
   kAttentionNormBias,
   kMlpNorm,
   kMlpNormBias,
+  kAttentionPostNorm,  // an RMS norm's, as the next three
+  kMlpPostNorm,
   kQNorm,
   kKNorm,
   kAlphaP,  // xIELU's, up to kEps
@@ -42,7 +44,7 @@ enum class BlockVector {
   kBeta,
   kEps,
 };
-inline constexpr size_t kBlockVectors = 10;
+inline constexpr size_t kBlockVectors = 12;
 
 /// Which tensors a block has.
 struct BlockLayout {

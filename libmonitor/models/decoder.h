@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,8 @@ class DecoderBlock {
   void NormQueriesAndKeys(Heads& heads) const;
   at::Tensor Attention(const at::Tensor& x, ApplyLinear apply) const;
   at::Tensor Mlp(const at::Tensor& x, ApplyLinear apply) const;
+  at::Tensor Norm(const at::Tensor& x, BlockVector weight,
+                  std::optional<BlockVector> bias = std::nullopt) const;
   at::Tensor AttentionNorm(const at::Tensor& x) const;
   at::Tensor MlpNorm(const at::Tensor& x) const;
 

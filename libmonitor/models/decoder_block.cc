@@ -21,14 +21,18 @@ at::Tensor SplitHeads(const at::Tensor& x, int64_t dim) {
 
 }  // namespace
 
+at::Tensor DecoderBlock::Norm(const at::Tensor& x, BlockVector weight,
+                              std::optional<BlockVector> bias) const {
+  return Normalize(config_->norm, x, Vector(weight), bias ? Vector(*bias) : at::Tensor(),
+                   config_->norm_eps);
+}
+
 at::Tensor DecoderBlock::AttentionNorm(const at::Tensor& x) const {
-  return Normalize(config_->norm, x, Vector(BlockVector::kAttentionNorm),
-                   Vector(BlockVector::kAttentionNormBias), config_->norm_eps);
+  return Norm(x, BlockVector::kAttentionNorm, BlockVector::kAttentionNormBias);
 }
 
 at::Tensor DecoderBlock::MlpNorm(const at::Tensor& x) const {
-  return Normalize(config_->norm, x, Vector(BlockVector::kMlpNorm),
-                   Vector(BlockVector::kMlpNormBias), config_->norm_eps);
+  return Norm(x, BlockVector::kMlpNorm, BlockVector::kMlpNormBias);
 }
 
 DecoderBlock::Heads DecoderBlock::MakeHeads(const at::Tensor& x, ApplyLinear apply) const {
@@ -56,8 +60,8 @@ DecoderBlock::Heads DecoderBlock::MakeHeads(const at::Tensor& x, ApplyLinear app
 }
 
 void DecoderBlock::NormQueriesAndKeys(Heads& heads) const {
-  heads[0] = RmsNorm(heads[0], Vector(BlockVector::kQNorm), config_->norm_eps);
-  heads[1] = RmsNorm(heads[1], Vector(BlockVector::kKNorm), config_->norm_eps);
+  heads[0] = Norm(heads[0], BlockVector::kQNorm);
+  heads[1] = Norm(heads[1], BlockVector::kKNorm);
 }
 
 at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const {
@@ -69,8 +73,10 @@ at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const
     heads[1] = Rotate(heads[1], tables);
   }
   const size_t output = config_->qkv == QkvLayout::kSeparate ? 3 : 1;
-  return apply(output, CausalAttention(heads[0], heads[1], heads[2],
-                                       {.scale = layer_.attention_scale, .window = layer_.window}));
+  const ScoreConfig scores = {.scale = layer_.attention_scale,
+                              .window = layer_.window,
+                              .softcap = config_->attention_softcap};
+  return apply(output, CausalAttention(heads[0], heads[1], heads[2], scores));
 }
 
 at::Tensor DecoderBlock::Mlp(const at::Tensor& x, ApplyLinear apply) const {
@@ -99,6 +105,11 @@ at::Tensor DecoderBlock::Forward(const at::Tensor& hidden, ApplyLinear apply) co
     case Residual::kPost: {
       const at::Tensor middle = hidden + AttentionNorm(Attention(hidden, apply));
       return middle + MlpNorm(Mlp(middle, apply));
+    }
+    case Residual::kSandwich: {
+      const at::Tensor attention = Attention(AttentionNorm(hidden), apply);
+      const at::Tensor middle = hidden + Norm(attention, BlockVector::kAttentionPostNorm);
+      return middle + Norm(Mlp(MlpNorm(middle), apply), BlockVector::kMlpPostNorm);
     }
     case Residual::kPre:
       break;

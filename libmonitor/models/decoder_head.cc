@@ -4,6 +4,7 @@
 #include "ATen/ops/cat.h"
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/linear.h"
+#include "models/attention.h"
 #include "models/decoder.h"
 #include "models/norms.h"
 
@@ -17,6 +18,7 @@ constexpr int64_t kLogitsPerSlice = int64_t{1} << 24;
 at::Tensor DecoderHead::Logits(const at::Tensor& hidden) const {
   const at::Tensor logits =
       at::linear(Normalize(config_->norm, hidden, norm_, norm_bias_, config_->norm_eps), weight_);
+  if (config_->logits_softcap) return SoftCap(logits, *config_->logits_softcap);
   return config_->logits_divisor == 1 ? logits : logits / config_->logits_divisor;
 }
 

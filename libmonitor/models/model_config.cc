@@ -89,8 +89,28 @@ absl::Status ReadBiases(const ConfigReader& config, const ModelFamily& family, M
   return absl::OkStatus();
 }
 
-// Factors that are 1 unless the config has them.
-absl::Status ReadMultipliers(const ConfigReader& config, ModelConfig& model) {
+// A bound that an explicit null takes away. `fallback`: 0 for none.
+absl::StatusOr<std::optional<double>> ReadSoftcap(const ConfigReader& config, std::string_view key,
+                                                  double fallback) {
+  if (config.IsNull(key) || (fallback == 0 && !config.Has(key))) return std::nullopt;
+  return config.Positive(key, fallback);
+}
+
+// Factors that are 1, and bounds that are infinite, unless the family or the config has them.
+absl::Status ReadMultipliers(const ConfigReader& config, const ModelFamily& family,
+                             ModelConfig& model) {
+  if (family.embedding_by_width) {
+    model.embedding_multiplier = std::pow(static_cast<double>(model.hidden), 0.5);
+  }
+  if (family.attention_softcap > 0) {
+    PTQWATCH_ASSIGN_OR_RETURN(model.attention_softcap, ReadSoftcap(config, "attn_logit_softcapping",
+                                                                   family.attention_softcap));
+  }
+  if (family.reads_logits_softcap) {
+    PTQWATCH_ASSIGN_OR_RETURN(model.logits_softcap, ReadSoftcap(config, "final_logit_softcapping",
+                                                                family.logits_softcap));
+  }
+  if (!family.multipliers) return absl::OkStatus();
   PTQWATCH_ASSIGN_OR_RETURN(model.embedding_multiplier, config.Positive("embedding_multiplier", 1));
   PTQWATCH_ASSIGN_OR_RETURN(model.residual_multiplier, config.Positive("residual_multiplier", 1));
   PTQWATCH_ASSIGN_OR_RETURN(model.logits_divisor, config.Positive("logits_scaling", 1));
@@ -101,7 +121,12 @@ absl::Status ReadMultipliers(const ConfigReader& config, ModelConfig& model) {
 absl::StatusOr<std::vector<double>> ReadAttentionScales(const ConfigReader& config,
                                                         const ModelFamily& family,
                                                         const ModelConfig& model) {
-  double scale = std::pow(static_cast<double>(model.head_dim), -0.5);
+  double scalar = static_cast<double>(model.head_dim);
+  if (family.query_scalar > 0) {
+    PTQWATCH_ASSIGN_OR_RETURN(
+        scalar, config.Positive("query_pre_attn_scalar", static_cast<double>(family.query_scalar)));
+  }
+  double scale = std::pow(scalar, -0.5);
   if (family.multipliers) {
     PTQWATCH_ASSIGN_OR_RETURN(scale, config.Positive("attention_multiplier", 1));
   }
@@ -140,6 +165,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   const std::string_view key = family.activation_key;
   PTQWATCH_ASSIGN_OR_RETURN(std::string activation, config.Text(key, family.activation));
   if (activation == "swish") activation = "silu";
+  if (family.gelu_is_tanh && activation == "gelu") activation = "gelu_pytorch_tanh";
   const std::optional<Activation> known = EnumValue<Activation>(kActivations, activation);
   if (!known) {
     return config.WrongValue(key, StrCat("known are ", ListOf(kActivations)));
@@ -149,7 +175,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   if (family.clips_qkv && config.Has("clip_qkv")) {
     PTQWATCH_ASSIGN_OR_RETURN(model.clip_qkv, config.Positive("clip_qkv"));
   }
-  if (family.multipliers) PTQWATCH_RETURN_IF_ERROR(ReadMultipliers(config, model));
+  PTQWATCH_RETURN_IF_ERROR(ReadMultipliers(config, family, model));
   PTQWATCH_ASSIGN_OR_RETURN(model.tied_head, config.Flag("tie_word_embeddings", family.tied_head));
   model.names = family.names;
   return absl::OkStatus();
@@ -175,8 +201,9 @@ absl::StatusOr<std::vector<bool>> ReadRopeLayers(const ConfigReader& config,
   return has_rope;
 }
 
-// The type of each layer by its family's rule: whether it has a window. `first`: max_window_layers.
-bool HasWindow(WindowRule rule, size_t layer, size_t first, bool used, bool has_rope) {
+// Whether a layer has a window by its family's rule. `first`: max_window_layers.
+bool HasWindow(WindowRule rule, size_t layer, size_t first, size_t period, bool used,
+               bool has_rope) {
   switch (rule) {
     case WindowRule::kNone:
       break;
@@ -186,8 +213,8 @@ bool HasWindow(WindowRule rule, size_t layer, size_t first, bool used, bool has_
       return layer >= first;
     case WindowRule::kNoPeLayers:
       return used && !has_rope;
-    case WindowRule::kThreeOfFour:
-      return layer % 4 != 3;
+    case WindowRule::kPattern:
+      return (layer + 1) % period != 0;
   }
   return false;
 }
@@ -204,14 +231,19 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
   PTQWATCH_ASSIGN_OR_RETURN(const bool used, config.Flag("use_sliding_window", false));
   if (rule == WindowRule::kLastLayers && !used) window = 0;
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t first, config.Size("max_window_layers", 28, 0));
+  int64_t period = family.window_period;
+  if (!family.window_period_key.empty()) {
+    PTQWATCH_ASSIGN_OR_RETURN(period, config.Size(family.window_period_key, period));
+  }
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> types, config.Texts("layer_types"));
   if (config.Has("layer_types") && types.size() != windows.size()) {
     return config.Error("layer_types",
                         StrCat("has ", types.size(), " elements for ", windows.size(), " layers"));
   }
   for (size_t i = 0; i < windows.size(); ++i) {
-    bool windowed = HasWindow(rule, i, static_cast<size_t>(first), used, has_rope[i]);
-    if (window == 0 && rule != WindowRule::kThreeOfFour) windowed = false;
+    bool windowed = HasWindow(rule, i, static_cast<size_t>(first), static_cast<size_t>(period),
+                              used, has_rope[i]);
+    if (window == 0 && rule != WindowRule::kPattern) windowed = false;
     if (!types.empty()) {
       if (types[i] != kLayerTypes[0] && types[i] != kLayerTypes[1]) {
         return config.Error("layer_types",
@@ -241,9 +273,9 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   }
   ModelConfig model;
   model.model_type = std::string(family->model_type);
-  const std::string_view unsupported = family->unsupported;
-  if (!unsupported.empty() && !config.IsOff(unsupported)) {
-    return config.WrongValue(unsupported, "only false or null is known");
+  for (const std::string_view key : family->unsupported) {
+    if (key.empty() || config.IsOff(key)) continue;
+    return config.WrongValue(key, "only false or null is known");
   }
   PTQWATCH_RETURN_IF_ERROR(ReadSizes(config, *family, model));
   PTQWATCH_RETURN_IF_ERROR(ReadHeads(config, *family, model));

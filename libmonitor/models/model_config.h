@@ -15,6 +15,7 @@ enum class NormKind {
   kLayerNorm,       ///< with weight and bias
   kPlainLayerNorm,  ///< without parameters
   kRms,             ///< with weight
+  kRmsPlusOne,      ///< with weight, to which 1 is added
 };
 
 /// The function of x that a block computes, with its norms n1 and n2.
@@ -22,6 +23,7 @@ enum class Residual {
   kPre,       ///< h = x + attention(n1 x), then h + mlp(n2 h)
   kParallel,  ///< mlp(n2 x) + attention(n1 x) + x
   kPost,      ///< h = x + n1 attention(x), then h + n2 mlp(h)
+  kSandwich,  ///< h = x + p1 attention(n1 x), then h + p2 mlp(n2 h), with norms p1 and p2
 };
 
 /// The RMS norm of queries and keys, before they are rotated.
@@ -90,6 +92,8 @@ struct TensorNames {
   std::string_view down = "down_proj";
   std::string_view attention_norm = "input_layernorm";
   std::string_view mlp_norm = "post_attention_layernorm";
+  std::string_view attention_post_norm = "post_attention_layernorm";  ///< of kSandwich
+  std::string_view mlp_post_norm = "post_feedforward_layernorm";
   std::string_view head = "lm_head.weight";
   std::string_view other_head = {};  ///< an older name of the head
 };
@@ -123,6 +127,9 @@ struct ModelConfig {
   double embedding_multiplier = 1;
   double residual_multiplier = 1;  ///< of what attention and MLP add
   double logits_divisor = 1;
+  /// Numbers x become c tanh(x / c), with c for the products of queries and keys, and for logits.
+  std::optional<double> attention_softcap = std::nullopt;
+  std::optional<double> logits_softcap = std::nullopt;
   std::vector<LayerConfig> layers = {};  ///< one a block
   TensorNames names = {};
 };

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_MODELS_MODEL_FAMILY_H_
 #define PTQWATCH_MODELS_MODEL_FAMILY_H_
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -17,8 +18,8 @@ enum class WindowRule {
   kNone,        ///< none, whatever layer_types says
   kLastLayers,  ///< from max_window_layers on, if use_sliding_window
   kNoPeLayers,  ///< those without positions, if use_sliding_window
-  kThreeOfFour,
-  kAll,  ///< all, if sliding_window is not null; layer_types may not say otherwise
+  kPattern,     ///< all but the last of each window_period
+  kAll,         ///< all, if sliding_window is not null; layer_types may not say otherwise
 };
 
 /// Where config.json has the sizes.
@@ -46,9 +47,11 @@ struct ModelFamily {
   bool transposed = false;
   bool clips_qkv = false;
   bool multipliers = false;         ///< reads embedding_multiplier and the like
+  bool embedding_by_width = false;  ///< the embedding is multiplied by the root of its width
   bool layer_scales = false;        ///< reads scale_attn_weights and the like
   bool skips_rope = false;          ///< reads no_rope_layers
   bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
+  double local_theta = 0;           ///< of layers with a window: rope_local_base_freq; 0: theta
   bool phi3_rope = false;           ///< its other names for longrope, and where it looks first
   bool llama3_rope = false;         ///< Llama 3's scaling, unless the config has its own
   WindowRule windows = WindowRule::kNone;
@@ -62,15 +65,22 @@ struct ModelFamily {
   int64_t original_context = 0;  ///< 0: that of the parameters, or the context
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
+  bool gelu_is_tanh = false;     ///< "gelu" means "gelu_pytorch_tanh"
+  int64_t query_scalar = 0;      ///< default of query_pre_attn_scalar; 0: head_dim
+  double attention_softcap = 0;  ///< default of attn_logit_softcapping; 0: not read
+  bool reads_logits_softcap = false;
+  double logits_softcap = 0;  ///< default of final_logit_softcapping; 0: none
   SizeKeys sizes = {};
   int64_t widening = 0;   ///< intermediate / hidden unless the config has it; 0: it must
   int64_t key_heads = 0;  ///< 0: as many as heads
   int64_t head_dim = 0;   ///< 0: hidden / heads
   int64_t window = 0;
+  int64_t window_period = 0;                ///< of kPattern
+  std::string_view window_period_key = {};  ///< "": not configurable
   bool attention_bias_default = false;
   bool mlp_bias_default = false;
   bool tied_head = false;
-  std::string_view unsupported = {};  ///< a key that must be absent, null or false
+  std::array<std::string_view, 2> unsupported = {};  ///< keys that must be absent, null or false
   TensorNames names = {};
 };
 

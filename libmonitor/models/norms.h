@@ -7,7 +7,6 @@
 namespace ptqwatch::internal {
 
 /// Normalizes over the last dimension. Differentiable twice. May throw.
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 /// `weight` and `bias` may be undefined if the kind has none.
 at::Tensor Normalize(NormKind kind, const at::Tensor& x, const at::Tensor& weight,
                      const at::Tensor& bias, double eps);

@@ -162,6 +162,17 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
   PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> own,
                             config.Object("rope_parameters"));
   const bool nested = own && (own->Has(kFull) || own->Has(kWindowed));
+  RopeDefaults local = defaults;
+  if (family.local_theta > 0) {
+    PTQWATCH_ASSIGN_OR_RETURN(local.theta,
+                              config.Positive("rope_local_base_freq", family.local_theta));
+    if (own && scaling) {
+      return config.Error("rope_parameters", "is there beside rope_scaling; one alone is needed");
+    }
+    if (own && !nested) {
+      return config.Error("rope_parameters", StrCat("has neither ", kFull, " nor ", kWindowed));
+    }
+  }
   if (nested && !family.rope_of_layer_type) {
     return own->Error(
         own->Has(kFull) ? kFull : kWindowed,
@@ -177,9 +188,10 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
   RopeConfigs ropes;
   PTQWATCH_ASSIGN_OR_RETURN(ropes.full, ReadOne(config, full, family, defaults, head_dim, context));
   PTQWATCH_ASSIGN_OR_RETURN(ropes.windowed,
-                            ReadOne(config, windowed, family, defaults, head_dim, context));
+                            ReadOne(config, windowed, family, local, head_dim, context));
   if (family.rope_of_layer_type && !nested) {
-    ropes.windowed = {.dims = ropes.full.dims, .theta = ropes.full.theta};
+    const double theta = family.local_theta > 0 ? local.theta : ropes.full.theta;
+    ropes.windowed = {.dims = ropes.full.dims, .theta = theta};
   }
   // An explicit null is how transformers 4 says that the model has no scaling.
   if (family.llama3_rope && !full && !config.IsNull("rope_scaling")) {

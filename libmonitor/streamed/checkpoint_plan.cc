@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kReadingBytes = int64_t{16} << 20;
 // Pairs of tokens that attention scores at a time, in four steps.
 constexpr int64_t kScores = int64_t{1} << 24;
-// Logits that the head computes at a time, in three steps.
+// Logits that the head computes at a time, in three steps, with a soft cap in four.
 constexpr int64_t kLogits = int64_t{1} << 24;
 // Vectors of the size of the quantized weights that measuring curvature holds (CurvatureProbe).
 constexpr int64_t kCurvatureVectors = 22;
@@ -139,8 +139,9 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   }
   if (options.loss_along) bytes.between = bytes.quantized;
   const ModelConfig& config = decoder.config();
+  const int64_t steps = config.logits_softcap ? 16 : 12;  // bytes of a logit in all of them
   bytes.head = 4 * config.vocabulary * config.hidden + bytes.reading +
-               12 * std::min(config.vocabulary * std::max(length, targets), kLogits) +
+               steps * std::min(config.vocabulary * std::max(length, targets), kLogits) +
                12 * SequencesTogether(length) * length * config.hidden;
   // The tensors as they are read, and the replica with its loaded values.
   bytes.curvature = 12 * decoder.parameters() + kCurvatureVectors * bytes.covered + activations;

@@ -45,6 +45,11 @@ def longrope(pairs, **keys):
     return rope(1e4, "longrope", **long_factors(pairs), **keys)
 
 
+def gemma3_rope(factor):
+    return {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": factor, "rope_theta": 1e5},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 300.0}}}
+
+
 def neox(name, **keys):
     return Case(f"neox_{name}", "GPTNeoX", **{"intermediate_size": 192, **keys})
 
@@ -109,6 +114,19 @@ CASES = (
     Case("apertus_old_keys", "Apertus", old_keys=True, dtype="float16", **{"rope_parameters": {**LLAMA3, "rope_theta": 5e5}}),
     Case("apertus_old_keys_unscaled", "Apertus", old_keys=True, **rope(1e4)),
     Case("apertus_silu", "Apertus", hidden_act="silu", attention_bias=True),
+    Case("gemma_default", "Gemma", num_key_value_heads=2, head_dim=16),
+    Case("gemma_old_keys", "Gemma", num_key_value_heads=1, head_dim=10, hidden_act="gelu", attention_bias=True, old_keys=True, dtype="bfloat16"),
+    Case("gemma2_default", "Gemma2", num_key_value_heads=3, head_dim=8, sliding_window=7),
+    Case("gemma2_no_caps", "Gemma2", num_key_value_heads=1, head_dim=10, sliding_window=50, attn_logit_softcapping=None, final_logit_softcapping=None,
+         query_pre_attn_scalar=12, old_keys=True, **rope(1e3)),
+    Case("gemma2_caps", "Gemma2", num_key_value_heads=2, head_dim=12, sliding_window=9, attn_logit_softcapping=1.3, final_logit_softcapping=2.1,
+         query_pre_attn_scalar=5, dtype="bfloat16", tie_word_embeddings=False, attention_bias=True,
+         layer_types=["full_attention", "full_attention", "sliding_attention", "full_attention"]),
+    Case("gemma3_default", "Gemma3", num_key_value_heads=2, head_dim=16, sliding_window=6, num_hidden_layers=7),
+    Case("gemma3_scaled", "Gemma3", num_key_value_heads=1, head_dim=10, sliding_window=9, edit={"sliding_window_pattern": 3},
+         layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], final_logit_softcapping=2.5, **gemma3_rope(8.0)),
+    Case("gemma3_old_keys", "Gemma3", num_key_value_heads=3, head_dim=8, sliding_window=5, old_keys=True, edit={"layer_types": None, "sliding_window_pattern": 2},
+         layer_types=2 * ["sliding_attention", "full_attention"], query_pre_attn_scalar=20, tie_word_embeddings=False, **gemma3_rope(4.0)),
     gpt2("default"),
     gpt2("gelu_tanh", n_inner=70, activation_function="gelu_pytorch_tanh", dtype="bfloat16", shards=True),
     gpt2("untied", tie_word_embeddings=False, layer_norm_epsilon=1e-3),
@@ -158,7 +176,7 @@ def make_model(case):
     takes_mlp_bias = case.family in ("Llama", "SmolLM3", "Granite")
     if takes_mlp_bias:
         keys["mlp_bias"] = case.mlp_bias
-    config = getattr(transformers, f"{case.family}Config")(**keys, attn_implementation="eager")
+    config = getattr(transformers, "Gemma3TextConfig" if case.family == "Gemma3" else f"{case.family}Config")(**keys, attn_implementation="eager")
     model = getattr(transformers, "GPT2LMHeadModel" if case.family == "GPT2" else f"{case.family}ForCausalLM")(config)
     if case.mlp_bias and not takes_mlp_bias:
         for layer in model.model.layers:
@@ -183,6 +201,9 @@ def rewrite_config(path, case):
         config = json.load(file)
     if case.old_keys:
         parameters = config.pop("rope_parameters")
+        if "sliding_attention" in parameters:
+            config["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
+            parameters = parameters["full_attention"]
         kind, theta, part = parameters.pop("rope_type"), parameters.pop("rope_theta"), parameters.pop("partial_rotary_factor", None)
         config["rotary_emb_base" if case.family == "GPTNeoX" else "rope_theta"] = theta
         if part is not None:

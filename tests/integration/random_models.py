@@ -36,6 +36,24 @@ def layer_types(rng, layers):
     return [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
 
 
+def gemma(rng):
+    return {**sizes(rng), **rope(rng), **some(rng, {"attention_bias": True})}
+
+
+def gemma2(rng):
+    keys = {**gemma(rng), "sliding_window": window(rng),
+            **some(rng, {"attn_logit_softcapping": rng.choice((None, rng.uniform(0.5, 3))), "final_logit_softcapping": rng.choice((None, rng.uniform(1, 3))),
+                         "query_pre_attn_scalar": rng.randint(1, 60)})}
+    return {**keys, **some(rng, {"layer_types": layer_types(rng, keys["num_hidden_layers"])})}
+
+
+def gemma3(rng):
+    keys = gemma2(rng)
+    keys.pop("attn_logit_softcapping", None)
+    keys["rope_parameters"] = {kind: rope(rng)["rope_parameters"] for kind in ("full_attention", "sliding_attention")}
+    return keys
+
+
 def gpt2(rng):
     keys = sizes(rng, whole_heads=True)
     return {"hidden_size": keys["hidden_size"], "num_hidden_layers": keys["num_hidden_layers"], "num_attention_heads": keys["num_attention_heads"],
@@ -75,7 +93,7 @@ def qwen2(rng):
     return keys
 
 
-FAMILIES = {"GPT2": gpt2, "Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
+FAMILIES = {"Gemma": gemma, "Gemma2": gemma2, "Gemma3": gemma3, "GPT2": gpt2, "Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
 
 
 def configs():

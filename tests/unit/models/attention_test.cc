@@ -10,6 +10,7 @@
 #include "ATen/TensorOperators.h"
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/randn.h"
+#include "ATen/ops/tensor.h"
 
 namespace ptqwatch::internal {
 namespace attention_test {
@@ -61,6 +62,19 @@ TEST(AttentionTest, IsTheWeightedMeanOfWhatATokenMaySee) {
       }
     }
   }
+}
+
+TEST(AttentionTest, SoftCapBoundsTheScores) {
+  const at::Tensor x = at::tensor({-100.0f, -1.0f, 0.0f, 3.0f, 100.0f});
+  const at::Tensor capped = SoftCap(x, 5);
+  for (int64_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(capped[i].item<double>(), 5 * std::tanh(x[i].item<double>() / 5), 1e-6);
+  }
+  // With all scores zero each token is the mean of those that it sees.
+  const at::Tensor q = Random({1, 1, 6, 4}, 7), k = Random({1, 1, 6, 4}, 8);
+  const at::Tensor v = Random({1, 1, 6, 4}, 9);
+  const at::Tensor result = CausalAttention(q, k, v, {.scale = 9, .softcap = 1e-6});
+  EXPECT_LT((result[0][5] - v[0][0].mean(0)).abs().max().item<float>(), 1e-5);
 }
 
 // 2000^2 scores a head: a slice of four heads and one of two, against slices of one.

@@ -162,6 +162,86 @@ TEST(ModelConfigTest, ReadsGranite) {
   EXPECT_EQ(Parsed(Config("llama")).layers[0].attention_scale, std::pow(8.0, -0.5));
 }
 
+TEST(ModelConfigTest, ReadsGemma) {
+  json config = Config("gemma");
+  config["num_key_value_heads"] = 6;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.norm, NormKind::kRmsPlusOne);
+  EXPECT_EQ(model.activation, Activation::kGeluTanh);
+  EXPECT_EQ(model.embedding_multiplier, std::pow(48.0, 0.5));
+  EXPECT_EQ(model.head_dim, 256);
+  EXPECT_EQ(model.layers[0].attention_scale, 1.0 / 16);
+  EXPECT_TRUE(model.tied_head);
+  config["hidden_act"] = "gelu";
+  EXPECT_EQ(Parsed(config).activation, Activation::kGeluTanh);
+  config["use_bidirectional_attention"] = true;
+  EXPECT_THAT(Refusal(config), HasSubstr("use_bidirectional_attention is true"));
+}
+
+TEST(ModelConfigTest, ReadsGemma2) {
+  json config = Config("gemma2");
+  config["num_key_value_heads"] = 2;
+  config["head_dim"] = 8;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.residual, Residual::kSandwich);
+  EXPECT_EQ(model.attention_softcap, 50);
+  EXPECT_EQ(model.logits_softcap, 30);
+  EXPECT_EQ(model.layers[0].attention_scale, 1.0 / 16);
+  EXPECT_EQ(model.layers[6].window, 4096);
+  EXPECT_EQ(model.layers[7].window, 0);
+  config.update({{"attn_logit_softcapping", nullptr},
+                 {"final_logit_softcapping", 20},
+                 {"query_pre_attn_scalar", 144},
+                 {"hidden_activation", "gelu"}});
+  const ModelConfig other = Parsed(config);
+  EXPECT_EQ(other.attention_softcap, std::nullopt);
+  EXPECT_EQ(other.logits_softcap, 20);
+  EXPECT_EQ(other.layers[0].attention_scale, 1.0 / 12);
+  EXPECT_EQ(other.activation, Activation::kGelu);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    json wrong = config;
+    wrong[key] = -1;
+    EXPECT_THAT(Refusal(wrong), HasSubstr(key));
+  }
+}
+
+TEST(ModelConfigTest, ReadsGemma3) {
+  json config = Config("gemma3_text");
+  config["num_key_value_heads"] = 2;
+  config["head_dim"] = 8;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.qk_norm, QkNorm::kHead);
+  EXPECT_EQ(model.attention_softcap, std::nullopt);
+  EXPECT_EQ(model.logits_softcap, std::nullopt);
+  EXPECT_EQ(model.layers[4].window, 4096);
+  EXPECT_EQ(model.layers[4].rope, (RopeConfig{.dims = 8, .theta = 1e4}));
+  EXPECT_EQ(model.layers[5].window, 0);
+  EXPECT_EQ(model.layers[5].rope, (RopeConfig{.dims = 8, .theta = 1e6}));
+  const json linear = {{"rope_type", "linear"}, {"factor", 8.0}};
+  json older = config;
+  older.update({{"rope_theta", 5e5},
+                {"rope_local_base_freq", 2e4},
+                {"rope_scaling", linear},
+                {"sliding_window_pattern", 2}});
+  json newer = config;
+  newer["sliding_window_pattern"] = 2;
+  newer["rope_parameters"] = {{"full_attention", linear},
+                              {"sliding_attention", {{"rope_theta", 2e4}}}};
+  newer["rope_parameters"]["full_attention"]["rope_theta"] = 5e5;
+  EXPECT_EQ(Parsed(older).layers, Parsed(newer).layers);
+  EXPECT_EQ(Parsed(older).layers[1].rope->factor, 8);
+  EXPECT_EQ(Parsed(older).layers[0].rope, (RopeConfig{.dims = 8, .theta = 2e4}));
+  json both = newer;
+  both["rope_scaling"] = linear;
+  EXPECT_THAT(Refusal(both), HasSubstr("rope_parameters"));
+  json flat = config;
+  flat["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  EXPECT_THAT(Refusal(flat), HasSubstr("rope_parameters"));
+  config["attn_logit_softcapping"] = 50;
+  EXPECT_THAT(Refusal(config), HasSubstr("attn_logit_softcapping is 50"));
+  EXPECT_THAT(Refusal(Config("gemma3")), HasSubstr("gemma3_text"));
+}
+
 TEST(ModelConfigTest, ReadsGpt2) {
   json config = {{"model_type", "gpt2"}, {"vocab_size", 97}, {"n_embd", 48},
                  {"n_layer", 3},         {"n_head", 6},      {"n_positions", 64}};

@@ -95,7 +95,12 @@ void ExpectSameNumbers(Report streamed, const Report& whole) {
 TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
   for (const auto& [model_type, more] : std::vector<std::pair<const char*, const char*>>{
            {"llama", ", \"num_key_value_heads\": 2"},
+           {"gemma2", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"},
+           {"gemma3_text", ", \"num_key_value_heads\": 1, \"sliding_window_pattern\": 2"},
            {"gpt2", ""},
+           {"granite", ", \"residual_multiplier\": 0.5, \"logits_scaling\": 2"},
+           {"phi3", ", \"num_key_value_heads\": 2"},
+           {"qwen2", ", \"num_key_value_heads\": 2"},
            {"gpt_neox", ""},
            {"olmo2", ", \"tie_word_embeddings\": true"}}) {
     SCOPED_TRACE(model_type);
@@ -255,23 +260,26 @@ TEST(MeasureCheckpoint, FillsInWhatItMeasured) {
 }
 
 TEST(MeasureCheckpoint, MeasuresCurvatureOfAModelThatFits) {
-  TinyCheckpoint tiny;
-  tiny.data.probe = testing::TinyTokens(12, 20, 5);
-  tiny.options.quantizers.resize(2);
-  tiny.options.curvature.enabled = true;
-  const WholeModel whole(tiny);
-  const auto report = tiny.Measure();
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_TRUE(report->curvature);
-  ASSERT_EQ(report->curvature->status, ProbeStatus::kOk) << report->curvature->status_detail;
-  EXPECT_GT(*report->curvature->top_eigenvalue, 0);
-  CurvatureReport curvature = *report->curvature;
-  // An estimate from one sequence or from more, depending on the time that one takes.
-  curvature.graph_bytes = whole.report.curvature->graph_bytes;
-  EXPECT_EQ(curvature, *whole.report.curvature);
-  EXPECT_EQ(curvature.trace, whole.report.curvature->trace);
-  ExpectSameNumbers(*report, whole.report);
-  EXPECT_TRUE(report->quantization[0].predicted_delta_nats);
+  for (const char* model_type : {"llama", "gemma2", "gpt2"}) {
+    SCOPED_TRACE(model_type);
+    TinyCheckpoint tiny(model_type);
+    tiny.data.probe = testing::TinyTokens(12, 20, 5);
+    tiny.options.quantizers.resize(2);
+    tiny.options.curvature.enabled = true;
+    const WholeModel whole(tiny);
+    const auto report = tiny.Measure();
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_TRUE(report->curvature);
+    ASSERT_EQ(report->curvature->status, ProbeStatus::kOk) << report->curvature->status_detail;
+    EXPECT_GT(*report->curvature->top_eigenvalue, 0);
+    CurvatureReport curvature = *report->curvature;
+    // An estimate from one sequence or from more, depending on the time that one takes.
+    curvature.graph_bytes = whole.report.curvature->graph_bytes;
+    EXPECT_EQ(curvature, *whole.report.curvature);
+    EXPECT_EQ(curvature.trace, whole.report.curvature->trace);
+    ExpectSameNumbers(*report, whole.report);
+    EXPECT_TRUE(report->quantization[0].predicted_delta_nats);
+  }
 }
 
 TEST(MeasureCheckpoint, SaysThatTheWholeModelDoesNotFit) {
