@@ -59,9 +59,10 @@ class LayoutBuilder {
     ++input_;
     if (model_.qk_norm == QkNorm::kNone) return;
     const bool whole = model_.qk_norm == QkNorm::kProjection;
-    AddVector(BlockVector::kQNorm, StrCat(part, "q_norm.weight"),
+    AddVector(BlockVector::kQNorm, StrCat(part, model_.names.q_norm, ".weight"),
               {whole ? queries : model_.head_dim});
-    AddVector(BlockVector::kKNorm, StrCat(part, "k_norm.weight"), {whole ? keys : model_.head_dim});
+    AddVector(BlockVector::kKNorm, StrCat(part, model_.names.k_norm, ".weight"),
+              {whole ? keys : model_.head_dim});
   }
 
   void AddMlp() {

@@ -55,7 +55,7 @@ DecoderBlock::Heads DecoderBlock::MakeHeads(const at::Tensor& x, ApplyLinear app
   }
   if (model.qk_norm == QkNorm::kProjection) NormQueriesAndKeys(heads);
   for (at::Tensor& part : heads) part = SplitHeads(part, model.head_dim);
-  if (model.qk_norm == QkNorm::kHead) NormQueriesAndKeys(heads);
+  if (model.qk_norm == QkNorm::kHead && !model.rotates_first) NormQueriesAndKeys(heads);
   return heads;
 }
 
@@ -72,6 +72,7 @@ at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const
     heads[0] = Rotate(heads[0], tables);
     heads[1] = Rotate(heads[1], tables);
   }
+  if (config_->qk_norm == QkNorm::kHead && config_->rotates_first) NormQueriesAndKeys(heads);
   const size_t output = config_->qkv == QkvLayout::kSeparate ? 3 : 1;
   const ScoreConfig scores = {.scale = layer_.attention_scale,
                               .window = layer_.window,

@@ -57,13 +57,14 @@ absl::Status ReadHeads(const ConfigReader& config, const ModelFamily& family, Mo
         family.sizes.heads,
         StrCat("is ", model.heads, ", not a multiple of num_key_value_heads, ", model.key_heads));
   }
-  if (!config.Has("head_dim") && family.head_dim == 0 && model.hidden % model.heads != 0) {
+  const bool divided = family.head_dim == 0 || (family.null_head_dim && config.IsNull("head_dim"));
+  if (!config.Has("head_dim") && divided && model.hidden % model.heads != 0) {
     return config.Error(family.sizes.hidden, StrCat("is ", model.hidden, ", not a multiple of ",
                                                     family.sizes.heads, ", ", model.heads));
   }
   PTQWATCH_ASSIGN_OR_RETURN(
       model.head_dim,
-      config.Size("head_dim", family.head_dim > 0 ? family.head_dim : model.hidden / model.heads));
+      config.Size("head_dim", divided ? model.hidden / model.heads : family.head_dim));
   if (family.qkv != QkvLayout::kByHead) return absl::OkStatus();
   if (model.key_heads != model.heads) {
     return config.WrongValue("num_key_value_heads",
@@ -81,11 +82,11 @@ absl::Status ReadBiases(const ConfigReader& config, const ModelFamily& family, M
     return absl::StatusOr<bool>(rule == BiasRule::kAlways);
   };
   const bool attention = family.attention_bias_default;
-  PTQWATCH_ASSIGN_OR_RETURN(model.qkv_bias, read(family.qkv_bias, "attention_bias", attention));
-  PTQWATCH_ASSIGN_OR_RETURN(model.output_bias,
-                            read(family.output_bias, "attention_bias", attention));
+  const std::string_view key = family.attention_bias_key;
+  PTQWATCH_ASSIGN_OR_RETURN(model.qkv_bias, read(family.qkv_bias, key, attention));
+  PTQWATCH_ASSIGN_OR_RETURN(model.output_bias, read(family.output_bias, key, attention));
   PTQWATCH_ASSIGN_OR_RETURN(model.mlp_bias,
-                            read(family.mlp_bias, "mlp_bias", family.mlp_bias_default));
+                            read(family.mlp_bias, family.mlp_bias_key, family.mlp_bias_default));
   return absl::OkStatus();
 }
 
@@ -154,6 +155,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
     if (!parallel) model.residual = Residual::kPre;
   }
   model.qk_norm = family.qk_norm;
+  model.rotates_first = family.rotates_first;
   if (family.qk_norm == QkNorm::kHead) {
     PTQWATCH_ASSIGN_OR_RETURN(const bool normed, config.Flag("qk_layernorm", true));
     if (!normed) model.qk_norm = QkNorm::kNone;

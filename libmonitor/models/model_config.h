@@ -26,7 +26,7 @@ enum class Residual {
   kSandwich,  ///< h = x + p1 attention(n1 x), then h + p2 mlp(n2 h), with norms p1 and p2
 };
 
-/// The RMS norm of queries and keys, before they are rotated.
+/// The norm of queries and keys.
 enum class QkNorm {
   kNone,
   kProjection,  ///< over all heads at once
@@ -52,7 +52,8 @@ enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 /// Rotary position embedding of one kind of layer.
 struct RopeConfig {
-  int64_t dims = 0;  ///< of a head, from its first on; the others are not rotated
+  int64_t dims = 0;          ///< of a head, from its first on; the others are not rotated
+  bool interleaved = false;  ///< pairs are dimensions 2 i and 2 i + 1, else i and half + i
   double theta = 0;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
@@ -86,6 +87,8 @@ struct TensorNames {
   std::string_view final_norm = "model.norm";
   std::string_view attention = "self_attn.";
   std::string_view qkv = "qkv_proj";  ///< if it is one matrix
+  std::string_view q_norm = "q_norm";
+  std::string_view k_norm = "k_norm";
   std::string_view output = "o_proj";
   std::string_view gate_up = "gate_up_proj";  ///< if it is one matrix
   std::string_view up = "up_proj";
@@ -114,6 +117,7 @@ struct ModelConfig {
   double norm_eps = 0;
   Residual residual = Residual::kPre;
   QkNorm qk_norm = QkNorm::kNone;
+  bool rotates_first = false;  ///< the norm of queries and keys comes after they are rotated
   Activation activation = Activation::kSilu;
   bool gated = true;           ///< down(f(gate x) * up x), else down(f(up x))
   bool fused_gate_up = false;  ///< one matrix whose rows are those of gate, then those of up

@@ -38,10 +38,11 @@ struct ModelFamily {
   NormKind norm = NormKind::kRms;
   Residual residual = Residual::kPre;
   QkNorm qk_norm = QkNorm::kNone;
+  bool rotates_first = false;
   bool gated = true;
   bool fused_gate_up = false;
   QkvLayout qkv = QkvLayout::kSeparate;
-  BiasRule qkv_bias = BiasRule::kAsConfigured;  ///< by attention_bias
+  BiasRule qkv_bias = BiasRule::kAsConfigured;
   BiasRule output_bias = BiasRule::kAsConfigured;
   BiasRule mlp_bias = BiasRule::kNever;
   bool transposed = false;
@@ -52,8 +53,10 @@ struct ModelFamily {
   bool skips_rope = false;          ///< reads no_rope_layers
   bool rope_of_layer_type = false;  ///< scaling is for layers without a window only
   double local_theta = 0;           ///< of layers with a window: rope_local_base_freq; 0: theta
-  bool phi3_rope = false;           ///< its other names for longrope, and where it looks first
-  bool llama3_rope = false;         ///< Llama 3's scaling, unless the config has its own
+  bool interleaved_rope = false;
+  bool ntk_rope = false;     ///< knows the type "dynamic" with a fixed alpha
+  bool phi3_rope = false;    ///< its other names for longrope, and where it looks first
+  bool llama3_rope = false;  ///< Llama 3's scaling, unless the config has its own
   WindowRule windows = WindowRule::kNone;
 
   std::string_view eps_key = "rms_norm_eps";  ///< "": not configurable
@@ -71,12 +74,15 @@ struct ModelFamily {
   bool reads_logits_softcap = false;
   double logits_softcap = 0;  ///< default of final_logit_softcapping; 0: none
   SizeKeys sizes = {};
-  int64_t widening = 0;   ///< intermediate / hidden unless the config has it; 0: it must
-  int64_t key_heads = 0;  ///< 0: as many as heads
-  int64_t head_dim = 0;   ///< 0: hidden / heads
+  int64_t widening = 0;        ///< intermediate / hidden unless the config has it; 0: it must
+  int64_t key_heads = 0;       ///< 0: as many as heads
+  int64_t head_dim = 0;        ///< 0: hidden / heads
+  bool null_head_dim = false;  ///< an explicit null means hidden / heads, too
   int64_t window = 0;
   int64_t window_period = 0;                ///< of kPattern
   std::string_view window_period_key = {};  ///< "": not configurable
+  std::string_view attention_bias_key = "attention_bias";
+  std::string_view mlp_bias_key = "mlp_bias";
   bool attention_bias_default = false;
   bool mlp_bias_default = false;
   bool tied_head = false;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cat.h"
 #include "ATen/ops/pow.h"
+#include "ATen/ops/stack.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/where.h"
 
@@ -70,7 +72,11 @@ at::Tensor Frequencies(const RopeConfig& rope, int64_t positions) {
   return frequencies;
 }
 
-at::Tensor RotateHalf(const at::Tensor& x) {
+at::Tensor RotateHalf(const at::Tensor& x, bool interleaved) {
+  if (interleaved) {
+    return at::stack({-x.slice(-1, 1, std::nullopt, 2), x.slice(-1, 0, std::nullopt, 2)}, -1)
+        .flatten(-2);
+  }
   const int64_t half = x.size(-1) / 2;
   return at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
 }
@@ -82,10 +88,15 @@ RopeTables MakeRopeTables(const RopeConfig& rope, int64_t positions) {
   const at::Tensor angles =
       at::arange(positions, at::kFloat).unsqueeze(1) * Frequencies(rope, positions).unsqueeze(0);
   const at::Tensor twice = at::cat({angles, angles}, -1);
-  RopeTables tables{.cosine = twice.cos(), .sine = twice.sin()};
+  RopeTables tables{.cosine = twice.cos(), .sine = twice.sin(), .interleaved = rope.interleaved};
   if (rope.attention_factor != 1) {
     tables.cosine *= rope.attention_factor;
     tables.sine *= rope.attention_factor;
+  }
+  if (rope.interleaved) {
+    for (at::Tensor* table : {&tables.cosine, &tables.sine}) {
+      *table = table->narrow(-1, 0, angles.size(-1)).repeat_interleave(2, -1);
+    }
   }
   return tables;
 }
@@ -94,7 +105,7 @@ at::Tensor Rotate(const at::Tensor& heads, const RopeTables& tables) {
   const int64_t rotated = tables.cosine.size(-1);
   const int64_t rest = heads.size(-1) - rotated;
   const at::Tensor x = heads.narrow(-1, 0, rotated);
-  const at::Tensor turned = x * tables.cosine + RotateHalf(x) * tables.sine;
+  const at::Tensor turned = x * tables.cosine + RotateHalf(x, tables.interleaved) * tables.sine;
   return rest == 0 ? turned : at::cat({turned, heads.narrow(-1, rotated, rest)}, -1);
 }
 

@@ -13,12 +13,13 @@ namespace ptqwatch::internal {
 struct RopeTables {
   at::Tensor cosine;
   at::Tensor sine;
+  bool interleaved = false;
 };
 /// LongRoPE's depend on whether `positions` exceeds the original context. May throw.
 RopeTables MakeRopeTables(const RopeConfig& rope, int64_t positions);
 
 /// Rotates the leading dimensions of heads [B, heads, T, head_dim] by their positions
-/// (arXiv:2104.09864), pairing dimension i with i + half. Differentiable. May throw.
+/// (arXiv:2104.09864), in the pairs of the config. Differentiable. May throw.
 at::Tensor Rotate(const at::Tensor& heads, const RopeTables& tables);
 
 }  // namespace ptqwatch::internal

@@ -96,6 +96,15 @@ absl::Status ReadLongRope(const ConfigReader& parameters, int64_t context, RopeC
   return absl::OkStatus();
 }
 
+// NTK-aware scaling with a fixed alpha stretches the base alone, whatever the type is called.
+absl::Status ReadNtk(const ConfigReader& parameters, int64_t head_dim, RopeConfig& rope) {
+  PTQWATCH_ASSIGN_OR_RETURN(const double alpha, parameters.Positive("alpha"));
+  if (head_dim <= 2) return parameters.WrongValue("alpha", "a head_dim above 2 is needed");
+  const auto dims = static_cast<double>(head_dim);
+  rope.theta *= std::pow(alpha, dims / (dims - 2));
+  return absl::OkStatus();
+}
+
 // `parameters`: rope_parameters or rope_scaling, if there is one.
 absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
                                    const std::optional<ConfigReader>& parameters,
@@ -104,12 +113,17 @@ absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
   RopeConfig rope;
   double part = defaults.rotary_part;
   rope.theta = defaults.theta;
+  rope.interleaved = family.interleaved_rope;
   std::string type = "default";
   if (parameters) {
     PTQWATCH_ASSIGN_OR_RETURN(rope.theta, parameters->Positive("rope_theta", rope.theta));
     PTQWATCH_ASSIGN_OR_RETURN(part, parameters->Positive("partial_rotary_factor", part));
     PTQWATCH_ASSIGN_OR_RETURN(type, parameters->Text("type", type));
     PTQWATCH_ASSIGN_OR_RETURN(type, parameters->Text("rope_type", type));
+  }
+  if (family.ntk_rope && type == "dynamic") {
+    PTQWATCH_RETURN_IF_ERROR(ReadNtk(*parameters, head_dim, rope));
+    type = "default";
   }
   if (family.phi3_rope && (type == "su" || type == "yarn")) type = "longrope";
   PTQWATCH_ASSIGN_OR_RETURN(rope.dims, RotatedDims(config, family, part, head_dim));
@@ -191,7 +205,8 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
                             ReadOne(config, windowed, family, local, head_dim, context));
   if (family.rope_of_layer_type && !nested) {
     const double theta = family.local_theta > 0 ? local.theta : ropes.full.theta;
-    ropes.windowed = {.dims = ropes.full.dims, .theta = theta};
+    ropes.windowed = {
+        .dims = ropes.full.dims, .interleaved = ropes.full.interleaved, .theta = theta};
   }
   // An explicit null is how transformers 4 says that the model has no scaling.
   if (family.llama3_rope && !full && !config.IsNull("rope_scaling")) {

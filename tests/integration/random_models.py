@@ -36,6 +36,26 @@ def layer_types(rng, layers):
     return [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
 
 
+def ernie(rng):
+    return {**sizes(rng), **rope(rng), **some(rng, {"use_bias": True})}
+
+
+def glm4(rng):
+    return {**sizes(rng), **rope(rng, partial_rotary_factor=rng.choice((0.5, 1.0))), **some(rng, {"attention_bias": False})}
+
+
+def hunyuan(rng):
+    keys = {**sizes(rng), **rope(rng), **some(rng, {"attention_bias": True})}
+    if rng.random() < 0.5:
+        keys["rope_parameters"].update(rope_type="dynamic", factor=1.0, alpha=rng.uniform(2, 2000))
+    return keys
+
+
+def stablelm(rng):
+    keys = sizes(rng, whole_heads=True)
+    return {**keys, **rope(rng, partial_rotary_factor=rng.choice(even_parts(keys, (0.25, 0.5, 1.0)))), **some(rng, {"use_qkv_bias": True, "layer_norm_eps": 1e-3})}
+
+
 def gemma(rng):
     return {**sizes(rng), **rope(rng), **some(rng, {"attention_bias": True})}
 
@@ -68,6 +88,12 @@ def granite(rng):
             **some(rng, {"attention_bias": True, "mlp_bias": True})}
 
 
+def even_parts(keys, parts):
+    """Those parts of a head that are an even number of dimensions; transformers' class cannot rotate others."""
+    head_dim = keys["hidden_size"] // keys["num_attention_heads"]
+    return [part for part in parts if int(head_dim * part) % 2 == 0]
+
+
 def mistral(rng):
     return {**sizes(rng), **rope(rng), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
 
@@ -75,7 +101,7 @@ def mistral(rng):
 def phi3(rng):
     keys = {**sizes(rng, whole_heads=True), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
     head_dim = keys["hidden_size"] // keys["num_attention_heads"]
-    part = rng.choice([part for part in (1.0, 0.75, 0.5) if int(head_dim * part) % 2 == 0])
+    part = rng.choice(even_parts(keys, (1.0, 0.75, 0.5)))
     if rng.random() < 0.3:
         return {**keys, **rope(rng, partial_rotary_factor=part)}
     factors = {key: [rng.uniform(1, 9) for _ in range(int(head_dim * part) // 2)] for key in ("short_factor", "long_factor")}
@@ -93,7 +119,7 @@ def qwen2(rng):
     return keys
 
 
-FAMILIES = {"Gemma": gemma, "Gemma2": gemma2, "Gemma3": gemma3, "GPT2": gpt2, "Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
+FAMILIES = {"Ernie4_5": ernie, "Glm4": glm4, "HunYuanDenseV1": hunyuan, "StableLm": stablelm, "Gemma": gemma, "Gemma2": gemma2, "Gemma3": gemma3, "GPT2": gpt2, "Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
 
 
 def configs():

@@ -162,6 +162,65 @@ TEST(ModelConfigTest, ReadsGranite) {
   EXPECT_EQ(Parsed(Config("llama")).layers[0].attention_scale, std::pow(8.0, -0.5));
 }
 
+TEST(ModelConfigTest, ReadsErnie) {
+  json config = Config("ernie4_5");
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.key_heads, 2);
+  EXPECT_EQ(model.head_dim, 128);
+  EXPECT_TRUE(model.tied_head && model.layers[0].rope->interleaved);
+  EXPECT_FALSE(model.qkv_bias || model.output_bias || model.mlp_bias);
+  config["use_bias"] = true;
+  config["head_dim"] = nullptr;
+  const ModelConfig other = Parsed(config);
+  EXPECT_TRUE(other.qkv_bias && other.output_bias && other.mlp_bias);
+  EXPECT_EQ(other.head_dim, 8);
+  config["num_attention_heads"] = 10;
+  EXPECT_THAT(Refusal(config), HasSubstr("hidden_size is 48, not a multiple"));
+}
+
+TEST(ModelConfigTest, ReadsGlm4) {
+  json config = Config("glm4");
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.residual, Residual::kSandwich);
+  EXPECT_EQ(model.norm_eps, 1.5625e-7);
+  EXPECT_TRUE(model.fused_gate_up && model.qkv_bias);
+  EXPECT_FALSE(model.output_bias || model.mlp_bias);
+  EXPECT_EQ(model.layers[0].rope, (RopeConfig{.dims = 64, .interleaved = true, .theta = 1e4}));
+  config["attention_bias"] = false;
+  EXPECT_FALSE(Parsed(config).qkv_bias);
+}
+
+TEST(ModelConfigTest, ReadsHunYuan) {
+  json config = Config("hunyuan_v1_dense");
+  config["head_dim"] = 8;
+  const ModelConfig model = Parsed(config);
+  EXPECT_TRUE(model.rotates_first);
+  EXPECT_EQ(model.layers[0].rope, (RopeConfig{.dims = 8, .theta = 1e4}));
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 1.0}, {"alpha", 1000}};
+  EXPECT_EQ(Parsed(config).layers[0].rope,
+            (RopeConfig{.dims = 8, .theta = 1e4 * std::pow(1000, 8.0 / 6)}));
+  config["rope_scaling"].erase("alpha");
+  EXPECT_THAT(Refusal(config), HasSubstr("rope_scaling.alpha is missing"));
+}
+
+TEST(ModelConfigTest, ReadsStableLm) {
+  json config = Config("stablelm");
+  config["num_key_value_heads"] = 2;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.norm, NormKind::kLayerNorm);
+  EXPECT_EQ(model.residual, Residual::kPre);
+  EXPECT_EQ(model.layers[0].rope->dims, 2);
+  EXPECT_FALSE(model.qkv_bias || model.output_bias);
+  config["use_qkv_bias"] = true;
+  EXPECT_TRUE(Parsed(config).qkv_bias);
+  EXPECT_FALSE(Parsed(config).output_bias);
+  for (const char* key : {"qk_layernorm", "use_parallel_residual"}) {
+    json wrong = config;
+    wrong[key] = true;
+    EXPECT_THAT(Refusal(wrong), HasSubstr(std::string(key) + " is true"));
+  }
+}
+
 TEST(ModelConfigTest, ReadsGemma) {
   json config = Config("gemma");
   config["num_key_value_heads"] = 6;

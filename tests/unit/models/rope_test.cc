@@ -4,10 +4,12 @@
 
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "ATen/CPUGeneratorImpl.h"
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/randn.h"
+#include "ATen/ops/tensor.h"
 
 namespace ptqwatch::internal {
 namespace rope_test {
@@ -100,6 +102,17 @@ TEST(RopeTest, ProductsDependOnDistanceAlone) {
     }
   }
   EXPECT_GT((products[0][0] - products[0][1]).abs().item<float>(), 1e-2);
+}
+
+TEST(RopeTest, PairsCanBeNeighbours) {
+  const at::Tensor heads = RandomHeads({1, 1, 5, 8});
+  const std::vector<int64_t> order = {0, 2, 4, 1, 3, 5, 6, 7};  // of the six that turn
+  const at::Tensor index = at::tensor(order);
+  const at::Tensor halves =
+      Rotate(heads.index_select(-1, index), MakeRopeTables({.dims = 6, .theta = 50}, 5));
+  const at::Tensor neighbours =
+      Rotate(heads, MakeRopeTables({.dims = 6, .interleaved = true, .theta = 50}, 5));
+  EXPECT_TRUE(neighbours.index_select(-1, index).equal(halves));
 }
 
 TEST(RopeTest, LeavesTheRestOfAHeadAlone) {

@@ -99,6 +99,8 @@ TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
            {"gemma3_text", ", \"num_key_value_heads\": 1, \"sliding_window_pattern\": 2"},
            {"gpt2", ""},
            {"granite", ", \"residual_multiplier\": 0.5, \"logits_scaling\": 2"},
+           {"glm4", ", \"num_key_value_heads\": 2"},
+           {"hunyuan_v1_dense", ", \"num_key_value_heads\": 2"},
            {"phi3", ", \"num_key_value_heads\": 2"},
            {"qwen2", ", \"num_key_value_heads\": 2"},
            {"gpt_neox", ""},
