@@ -230,6 +230,21 @@ class Program(unittest.TestCase):
                     self.assertIn(word, done.stderr)
                 self.assertEqual(sorted(os.listdir(folder.path)), before)
 
+    def test_matrices_stored_as_inputs_by_outputs_are_refused(self):
+        sizes = {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8), "mlp.c_proj": (32, 8)}
+        for exclude in ((), ("--exclude", "*.c_attn", "--exclude", "*.mlp.c_proj")):
+            with Folder() as folder:
+                tensors = {}
+                for name, (inputs, outputs) in sizes.items():
+                    tensors[f"h.0.{name}.weight"] = ("F32", [inputs, outputs], floats(inputs * outputs, 1))
+                    tensors[f"h.0.{name}.bias"] = ("F32", [outputs], floats(outputs, 2))
+                save(folder.weights, tensors)
+                done = subprocess.run([PROGRAM, "--weights", folder.weights, "--out", folder.file("out"), "--method", "rtn", "--group-size", "8", "--layers", "*", *exclude],
+                                      capture_output=True, text=True, timeout=TIMEOUT)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("[inputs, outputs]", done.stderr)
+                self.assertIn("attn.c_proj" if exclude else "c_attn", done.stderr)
+
     def test_nothing_is_replaced_unless_forced(self):
         with Folder() as folder:
             self.assertEqual(folder.quantize(out="out/").returncode, 0)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "base/glob.h"
@@ -106,6 +107,23 @@ absl::Status CheckInputs(const LayerPlan& layer, const SafetensorsFile& inputs) 
                                            " needs real numbers [tokens, ", layer.cols, "]"));
 }
 
+// "c_proj" of "h.0.attn.c_proj".
+std::string_view LastName(std::string_view module) { return module.substr(module.rfind('.') + 1); }
+
+// The last names of modules whose matrix is [inputs, outputs] by the size of their bias. A square
+// matrix does not tell, but others of its name do.
+std::set<std::string_view> TransposedNames(const SafetensorsFile& weights) {
+  std::set<std::string_view> names;
+  for (const auto& [name, info] : weights.tensors()) {
+    if (!name.ends_with(kWeight) || info.shape.size() != 2) continue;
+    const std::string_view module = std::string_view(name).substr(0, name.size() - kWeight.size());
+    const TensorInfo* bias = weights.Find(StrCat(module, ".bias"));
+    if (bias == nullptr || info.shape[0] == info.shape[1]) continue;
+    if (bias->shape == std::vector<int64_t>{info.shape[1]}) names.insert(LastName(module));
+  }
+  return names;
+}
+
 absl::Status CheckLayer(const Flags& flags, const SafetensorsFile& weights,
                         const LayerPlan& layer) {
   if (absl::Status packable = CheckPackable(flags.format, flags.spec, layer.rows, layer.cols);
@@ -128,6 +146,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights
                               const SafetensorsFile* inputs) {
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<InputRule> rules, ParseRules(flags.input_map));
   Plan plan;
+  const std::set<std::string_view> transposed = TransposedNames(weights);
   std::map<std::string, size_t> first_use;  // of inputs
   for (const auto& [name, info] : weights.tensors()) {
     if (!name.ends_with(kWeight) || info.shape.size() != 2 || info.elements() == 0 ||
@@ -147,6 +166,11 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights
     if (!chosen || lacks_inputs) {
       plan.left_out.push_back(layer.module);
       continue;
+    }
+    if (transposed.contains(LastName(layer.module))) {
+      return absl::InvalidArgumentError(
+          StrCat("--weights: layer ", layer.module, " is stored as [inputs, outputs], as GPT-2's ",
+                 "are; [outputs, inputs] is needed, or use --exclude"));
     }
     if (inputs != nullptr) {
       PTQWATCH_RETURN_IF_ERROR(CheckInputs(layer, *inputs));
