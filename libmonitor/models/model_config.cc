@@ -65,13 +65,14 @@ absl::Status ReadHeads(const ConfigReader& config, const ModelFamily& family, Mo
   PTQWATCH_ASSIGN_OR_RETURN(
       model.head_dim,
       config.Size("head_dim", divided ? model.hidden / model.heads : family.head_dim));
-  if (family.qkv != QkvLayout::kByHead) return absl::OkStatus();
+  if (!family.equal_heads) return absl::OkStatus();
   if (model.key_heads != model.heads) {
     return config.WrongValue("num_key_value_heads",
                              StrCat("a ", family.model_type, " has as many as heads"));
   }
   if (model.head_dim * model.heads != model.hidden) {
-    return config.WrongValue("head_dim", "hidden_size / num_attention_heads is needed");
+    return config.WrongValue("head_dim",
+                             StrCat(family.sizes.hidden, " / ", family.sizes.heads, " is needed"));
   }
   return absl::OkStatus();
 }

@@ -42,6 +42,7 @@ struct ModelFamily {
   bool gated = true;
   bool fused_gate_up = false;
   QkvLayout qkv = QkvLayout::kSeparate;
+  bool equal_heads = false;  ///< as many of keys as of queries, together as wide as `hidden`
   BiasRule qkv_bias = BiasRule::kAsConfigured;
   BiasRule output_bias = BiasRule::kAsConfigured;
   BiasRule mlp_bias = BiasRule::kNever;

@@ -327,6 +327,9 @@ TEST(ModelConfigTest, ReadsGpt2) {
   wrong["add_cross_attention"] = true;
   EXPECT_THAT(Refusal(wrong), HasSubstr("add_cross_attention is true"));
   wrong = config;
+  wrong["num_key_value_heads"] = 2;
+  EXPECT_THAT(Refusal(wrong), HasSubstr("num_key_value_heads is 2; a gpt2 has as many as heads"));
+  wrong = config;
   wrong["n_head"] = 5;
   EXPECT_THAT(Refusal(wrong), HasSubstr("n_embd is 48, not a multiple of n_head, 5"));
   for (const char* key : {"n_embd", "n_layer", "n_head", "n_positions"}) {

@@ -264,7 +264,7 @@ TEST(MeasureCheckpoint, FillsInWhatItMeasured) {
 TEST(MeasureCheckpoint, MeasuresCurvatureOfAModelThatFits) {
   for (const char* model_type : {"llama", "gemma2", "gpt2"}) {
     SCOPED_TRACE(model_type);
-    TinyCheckpoint tiny(model_type);
+    TinyCheckpoint tiny(model_type, ", \"num_key_value_heads\": 4");
     tiny.data.probe = testing::TinyTokens(12, 20, 5);
     tiny.options.quantizers.resize(2);
     tiny.options.curvature.enabled = true;
