@@ -130,6 +130,8 @@ CASES = (
          layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], final_logit_softcapping=2.5, **gemma3_rope(8.0)),
     Case("gemma3_old_keys", "Gemma3", num_key_value_heads=3, head_dim=8, sliding_window=5, old_keys=True, edit={"layer_types": None, "sliding_window_pattern": 2},
          layer_types=2 * ["sliding_attention", "full_attention"], query_pre_attn_scalar=20, tie_word_embeddings=False, **gemma3_rope(4.0)),
+    Case("glm_default", "Glm", num_key_value_heads=2, head_dim=16),
+    Case("glm_no_bias", "Glm", num_key_value_heads=1, head_dim=10, attention_bias=False, tie_word_embeddings=True, dtype="bfloat16", **rope(1e3)),
     Case("glm4_default", "Glm4", num_key_value_heads=2, head_dim=16),
     Case("glm4_no_bias", "Glm4", num_key_value_heads=1, head_dim=10, attention_bias=False, tie_word_embeddings=True, dtype="bfloat16", **rope(1e3)),
     Case("glm4_old_keys", "Glm4", num_key_value_heads=3, head_dim=12, old_keys=True, edit={"partial_rotary_factor": 1.0},
@@ -146,6 +148,8 @@ CASES = (
     Case("granite_multipliers", "Granite", num_key_value_heads=3, tie_word_embeddings=True, embedding_multiplier=12.0, attention_multiplier=0.3,
          residual_multiplier=0.22, logits_scaling=2.7),
     Case("granite_biases", "Granite", attention_bias=True, mlp_bias=True, residual_multiplier=1.7, dtype="bfloat16", old_keys=True),
+    Case("helium_default", "Helium", num_key_value_heads=2, head_dim=8),
+    Case("helium_biases", "Helium", num_key_value_heads=3, head_dim=8, attention_bias=True, mlp_bias=True, tie_word_embeddings=True, old_keys=True),
     Case("hunyuan_default", "HunYuanDenseV1", num_key_value_heads=2, head_dim=8),
     Case("hunyuan_alpha", "HunYuanDenseV1", num_key_value_heads=1, head_dim=10, tie_word_embeddings=True, **rope(1e4, "dynamic", factor=1.0, alpha=50.0)),
     Case("hunyuan_biases", "HunYuanDenseV1", num_key_value_heads=3, head_dim=12, attention_bias=True, old_keys="type", dtype="bfloat16",
@@ -173,6 +177,9 @@ CASES = (
     Case("qwen3_tied", "Qwen3", num_key_value_heads=6, head_dim=8, tie_word_embeddings=True, dtype="bfloat16", **rope(1e6)),
     Case("qwen3_biases", "Qwen3", num_key_value_heads=3, head_dim=12, attention_bias=True, old_keys=True),
     Case("qwen3_window", "Qwen3", num_key_value_heads=3, head_dim=12, use_sliding_window=True, sliding_window=6, max_window_layers=2),
+    Case("starcoder2_default", "Starcoder2", num_key_value_heads=2),
+    Case("starcoder2_window", "Starcoder2", num_key_value_heads=1, head_dim=10, sliding_window=7, use_bias=False, tie_word_embeddings=False, shards=True),
+    Case("starcoder2_old_keys", "Starcoder2", num_key_value_heads=3, hidden_act="gelu", norm_epsilon=1e-3, old_keys=True, dtype="bfloat16", **rope(1e5)),
     Case("stablelm_default", "StableLm", num_key_value_heads=6),
     Case("stablelm_biases", "StableLm", num_key_value_heads=1, use_qkv_bias=True, tie_word_embeddings=True, layer_norm_eps=1e-3, dtype="bfloat16"),
     Case("stablelm_old_keys", "StableLm", num_key_value_heads=2, old_keys=True, edit={"partial_rotary_factor": 0.5},
@@ -188,7 +195,7 @@ def make_model(case):
     import transformers
 
     keys = dict(case.keys)
-    takes_mlp_bias = case.family in ("Llama", "SmolLM3", "Granite")
+    takes_mlp_bias = case.family in ("Llama", "SmolLM3", "Granite", "Helium")
     if takes_mlp_bias:
         keys["mlp_bias"] = case.mlp_bias
     config = getattr(transformers, "Gemma3TextConfig" if case.family == "Gemma3" else f"{case.family}Config")(**keys, attn_implementation="eager")

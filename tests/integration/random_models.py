@@ -36,24 +36,14 @@ def layer_types(rng, layers):
     return [rng.choice(("full_attention", "sliding_attention")) for _ in range(layers)]
 
 
+def even_parts(keys, parts):
+    """Those parts of a head that are an even number of dimensions; transformers' class cannot rotate others."""
+    head_dim = keys["hidden_size"] // keys["num_attention_heads"]
+    return [part for part in parts if int(head_dim * part) % 2 == 0]
+
+
 def ernie(rng):
     return {**sizes(rng), **rope(rng), **some(rng, {"use_bias": True})}
-
-
-def glm4(rng):
-    return {**sizes(rng), **rope(rng, partial_rotary_factor=rng.choice((0.5, 1.0))), **some(rng, {"attention_bias": False})}
-
-
-def hunyuan(rng):
-    keys = {**sizes(rng), **rope(rng), **some(rng, {"attention_bias": True})}
-    if rng.random() < 0.5:
-        keys["rope_parameters"].update(rope_type="dynamic", factor=1.0, alpha=rng.uniform(2, 2000))
-    return keys
-
-
-def stablelm(rng):
-    keys = sizes(rng, whole_heads=True)
-    return {**keys, **rope(rng, partial_rotary_factor=rng.choice(even_parts(keys, (0.25, 0.5, 1.0)))), **some(rng, {"use_qkv_bias": True, "layer_norm_eps": 1e-3})}
 
 
 def gemma(rng):
@@ -74,6 +64,10 @@ def gemma3(rng):
     return keys
 
 
+def glm4(rng):
+    return {**sizes(rng), **rope(rng, partial_rotary_factor=rng.choice((0.5, 1.0))), **some(rng, {"attention_bias": False})}
+
+
 def gpt2(rng):
     keys = sizes(rng, whole_heads=True)
     return {"hidden_size": keys["hidden_size"], "num_hidden_layers": keys["num_hidden_layers"], "num_attention_heads": keys["num_attention_heads"],
@@ -88,10 +82,17 @@ def granite(rng):
             **some(rng, {"attention_bias": True, "mlp_bias": True})}
 
 
-def even_parts(keys, parts):
-    """Those parts of a head that are an even number of dimensions; transformers' class cannot rotate others."""
-    head_dim = keys["hidden_size"] // keys["num_attention_heads"]
-    return [part for part in parts if int(head_dim * part) % 2 == 0]
+def helium(rng):
+    keys = sizes(rng, whole_heads=True)
+    return {**keys, "head_dim": keys["hidden_size"] // keys["num_attention_heads"], **rope(rng),
+            **some(rng, {"attention_bias": True, "mlp_bias": True})}
+
+
+def hunyuan(rng):
+    keys = {**sizes(rng), **rope(rng), **some(rng, {"attention_bias": True})}
+    if rng.random() < 0.5:
+        keys["rope_parameters"].update(rope_type="dynamic", factor=1.0, alpha=rng.uniform(2, 2000))
+    return keys
 
 
 def mistral(rng):
@@ -119,7 +120,32 @@ def qwen2(rng):
     return keys
 
 
-FAMILIES = {"Ernie4_5": ernie, "Glm4": glm4, "HunYuanDenseV1": hunyuan, "StableLm": stablelm, "Gemma": gemma, "Gemma2": gemma2, "Gemma3": gemma3, "GPT2": gpt2, "Granite": granite, "Mistral": mistral, "Phi3": phi3, "Qwen2": qwen2}
+def stablelm(rng):
+    keys = sizes(rng, whole_heads=True)
+    return {**keys, **rope(rng, partial_rotary_factor=rng.choice(even_parts(keys, (0.25, 0.5, 1.0)))), **some(rng, {"use_qkv_bias": True, "layer_norm_eps": 1e-3})}
+
+
+def starcoder2(rng):
+    return {**sizes(rng), **rope(rng), "sliding_window": rng.choice((None, window(rng))), **some(rng, {"use_bias": False, "norm_epsilon": 1e-3})}
+
+
+FAMILIES = {
+    "Ernie4_5": ernie,
+    "Gemma": gemma,
+    "Gemma2": gemma2,
+    "Gemma3": gemma3,
+    "Glm": glm4,
+    "Glm4": glm4,
+    "GPT2": gpt2,
+    "Granite": granite,
+    "Helium": helium,
+    "HunYuanDenseV1": hunyuan,
+    "Mistral": mistral,
+    "Phi3": phi3,
+    "Qwen2": qwen2,
+    "StableLm": stablelm,
+    "Starcoder2": starcoder2,
+}
 
 
 def configs():
