@@ -129,7 +129,7 @@ struct ModelConfig {
   bool tied_head = false;  ///< the head is the embedding, unless the file holds a head
   std::optional<double> clip_qkv = std::nullopt;  ///< bound of the absolute values of q, k and v
   double embedding_multiplier = 1;
-  double residual_multiplier = 1;  ///< of what attention and MLP add
+  double residual_multiplier = 1;  ///< of what attention and MLP add, if the norms are kPre
   double logits_divisor = 1;
   /// Numbers x become c tanh(x / c), with c for the products of queries and keys, and for logits.
   std::optional<double> attention_softcap = std::nullopt;

@@ -92,6 +92,8 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
   // Each linear's result, and what an activation, a rotation or a sum makes of it. Keys and values
   // are repeated for the heads that share them.
   for (const DecoderLinear& linear : linears) numbers += 2 * linear.outputs;
+  // The steps of this activation.
+  if (config.activation == Activation::kGeluNew) numbers += 4 * config.intermediate;
   const int64_t pairs = length * length;
   const int64_t scores = std::min(sequences * config.heads * pairs, std::max(kScores, pairs));
   // The mask is made of two others.
