@@ -95,14 +95,19 @@ void ExpectSameNumbers(Report streamed, const Report& whole) {
 TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
   for (const auto& [model_type, more] : std::vector<std::pair<const char*, const char*>>{
            {"llama", ", \"num_key_value_heads\": 2"},
+           {"ernie4_5", ""},
+           {"gemma", ", \"num_key_value_heads\": 1"},
            {"gemma2", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"},
            {"gemma3_text", ", \"num_key_value_heads\": 1, \"sliding_window_pattern\": 2"},
            {"gpt2", ""},
            {"granite", ", \"residual_multiplier\": 0.5, \"logits_scaling\": 2"},
            {"glm4", ", \"num_key_value_heads\": 2"},
            {"hunyuan_v1_dense", ", \"num_key_value_heads\": 2"},
+           {"mistral", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"},
            {"phi3", ", \"num_key_value_heads\": 2"},
            {"qwen2", ", \"num_key_value_heads\": 2"},
+           {"stablelm", ", \"num_key_value_heads\": 2"},
+           {"starcoder2", ""},
            {"gpt_neox", ""},
            {"olmo2", ", \"tie_word_embeddings\": true"}}) {
     SCOPED_TRACE(model_type);
