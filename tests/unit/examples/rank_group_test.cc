@@ -79,7 +79,7 @@ TEST(RankGroup, NamesARankThatDoesNotCome) {
     group.AverageGradients(Parameters(1));
     FAIL() << "waited for nobody";
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 has sent no gradient"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has sent nothing"));
   }
 }
 
