@@ -30,9 +30,11 @@ A file of tokens is raw uint16 or uint32, a NumPy array (.npy) or a tensor (.saf
 [iN, iN + N], with N of --length.
 
 The learning rate is that of the CSV file, else of --schedule, else of trainer_state.json; without one there are
-no phases. Schedules, with [BRANCH=] in front to name a branch:
+no phases. Schedules are the name of a published run in docs/recipes.md, such as pythia-160m, smollm3 or olmo2-1b, or,
+with [BRANCH=] in front to name a branch:
   wsd:peak=2e-4,warmup=2000,decay_start=4198001,end=4720000[,final=0][,shape=linear|cosine|1-sqrt]
-  cosine:peak=3e-4,warmup=2000,end=477000[,final=3e-5]      linear:peak=...,end=...      constant:peak=...
+  cosine:peak=3e-4,warmup=2000,end=477000[,final=3e-5][,middle=238000][,floor=0]
+  linear:peak=6e-5,end=11931      constant:peak=1e-3
 
 The run directory is that of any run: ptqwatch serve, watch, report, history and replay read it. Checkpoints that
 it has already are not measured again. Exit code 0: done; 1: a failure; 2: a mistake in the options; 130 and 143:

@@ -49,6 +49,19 @@ TEST(LrSchedule, OfCosineAndLinearDecaysFromTheWarmUpOn) {
   EXPECT_DOUBLE_EQ(Parsed("constant:peak=0.5,warmup=10").RateAt(1'000'000), 0.5);
 }
 
+TEST(LrSchedule, OfCosineHasAMiddleAndAFloor) {
+  const LrSchedule stretched = Parsed("cosine:peak=1,warmup=100,middle=200,end=500,final=0.2");
+  EXPECT_DOUBLE_EQ(stretched.RateAt(150), 0.6 + 0.4 * std::sqrt(0.5));
+  EXPECT_DOUBLE_EQ(stretched.RateAt(200), 0.6);
+  EXPECT_DOUBLE_EQ(stretched.RateAt(350), 0.6 - 0.4 * std::sqrt(0.5));
+  EXPECT_DOUBLE_EQ(stretched.RateAt(500), 0.2);
+  const LrSchedule floored = Parsed("cosine:peak=1,warmup=100,end=500,floor=0.3");
+  EXPECT_DOUBLE_EQ(floored.RateAt(10), 0.1);
+  EXPECT_DOUBLE_EQ(floored.RateAt(300), 0.5);
+  EXPECT_DOUBLE_EQ(floored.RateAt(400), 0.3);
+  EXPECT_DOUBLE_EQ(floored.RateAt(600), 0.3);
+}
+
 TEST(ParseLrSchedule, NamesKeyAndValueOfAMistake) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"", "unknown kind ''"},
@@ -64,6 +77,10 @@ TEST(ParseLrSchedule, NamesKeyAndValueOfAMistake) {
       {"constant:peak=1,warmup=1.5", "warmup is '1.5'"},
       {"linear:peak=1,end=5,final=2", "final is 2"},
       {"linear:peak=1,end=0", "end is 0"},
+      {"cosine:peak=1,end=5,floor=2", "floor is 2"},
+      {"cosine:peak=1,end=5,warmup=2,middle=2", "middle is 2"},
+      {"cosine:peak=1,end=5,middle=5", "middle is 5"},
+      {"linear:peak=1,end=5,floor=0.1", "unknown key 'floor'"},
       {"wsd:peak=1,warmup=9,decay_start=5,end=10", "decay_start is 5"},
       {"wsd:peak=1,decay_start=5,end=5", "end is 5"},
       {"wsd:peak=1,decay_start=5,end=9,shape=round", "shape is 'round'"},
@@ -84,6 +101,24 @@ TEST(LrSchedules, AreByBranch) {
   EXPECT_EQ(LrSchedules().Of(""), nullptr);
   EXPECT_EQ(LrSchedules::Parse({"a=constant:peak=1"})->Of("b"), nullptr);
   EXPECT_FALSE(LrSchedules::Parse({"constant:peak=1", "constant:peak=2"}).ok());
+}
+
+TEST(LrSchedules, OfARecipeServeItsBranchesAlone) {
+  const auto schedules = LrSchedules::Parse({"pythia-160m", "anneal=constant:peak=1"});
+  ASSERT_TRUE(schedules.ok()) << schedules.status();
+  EXPECT_EQ(schedules->Of("")->RateAt(1430), 6e-4);
+  EXPECT_EQ(schedules->Of("anneal")->RateAt(5), 1);
+  EXPECT_EQ(schedules->Of("stage1"), nullptr);
+  EXPECT_FALSE(LrSchedules::Parse({"pythia-160m", "constant:peak=1"}).ok());
+}
+
+TEST(LrSchedules, NameTheNearestRecipeFirst) {
+  const absl::Status status = LrSchedules::Parse({"pythia-150m"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("unknown run 'pythia-150m'; known are pythia-160m, pythia-70m, "));
+  EXPECT_THAT(std::string(LrSchedules::Parse({"wsd"}).status().message()),
+              HasSubstr("wsd needs peak="));
 }
 
 }  // namespace lr_schedule_test
