@@ -60,8 +60,11 @@ struct Page {
   } requests;
   /// The measuring process answers.
   struct Answers {
-    std::atomic<pid_t> ready{0};       ///< the process that measures; stored after `failure`
-    std::atomic<int64_t> finished{0};  ///< number of the request; stored after code and reason
+    std::atomic<pid_t> ready{0};  ///< the process that measures; stored after `failure`
+    /// Number of the request, on the page of a rank that only copies the number of finishes so far;
+    /// stored after the others.
+    std::atomic<int64_t> finished{0};
+    std::atomic<int64_t> finished_step{SlotPage::kNoStep};  ///< the last step then; for such a rank
     std::atomic<absl::StatusCode> code{absl::StatusCode::kOk};
     std::atomic<int64_t> sequence{0};  ///< of the newest report then; 0: none
     SharedText failure{};              ///< why nothing is measured; empty: it is

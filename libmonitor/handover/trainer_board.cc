@@ -51,7 +51,6 @@ void TrainerBoard::OnSnapshot(SnapshotResult result, double stall_seconds) noexc
 
 void TrainerBoard::OnIncomplete() noexcept {
   snapshots_[static_cast<size_t>(SnapshotResult::kIncomplete)].fetch_add(1, kRelaxed);
-  snapshots_[static_cast<size_t>(SnapshotResult::kTaken)].fetch_sub(1, kRelaxed);
 }
 
 void TrainerBoard::AddTo(MonitorStatus& status, double now, double unix_seconds) const {

@@ -22,7 +22,7 @@ class TrainerBoard {
   /// At each step. `now`: seconds of the monotonic clock.
   void OnStep(const StepInfo& info, LrPhase phase, double now) noexcept;
   void OnSnapshot(SnapshotResult result, double stall_seconds) noexcept;
-  /// A snapshot that was taken has turned out to be incomplete.
+  /// A snapshot that was taken, and counts as that, has turned out to be incomplete.
   void OnIncomplete() noexcept;
   /// Any thread.
   void OnConcurrentStep() noexcept {

@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_MONITOR_FOLLOWED_RUN_H_
 #define PTQWATCH_MONITOR_FOLLOWED_RUN_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,8 +22,10 @@ class FollowedRun : public MonitorPart {
         run_dir_(std::move(run_dir)),
         run_(OpenRunDirectory(run_dir_)) {}
 
-  void OnStep(const StepInfo& info) noexcept override { trainer_->OnStep(info); }
-  /// As of the run directory, at most a second old.
+  void OnStep(const StepInfo& info) noexcept override {
+    if (!stopped()) trainer_->OnStep(info);
+  }
+  /// As of the run directory, at most a second old; without the server.
   MonitorStatus status() const override;
   /// Read from the run directory.
   std::shared_ptr<const AnalyzedReport> latest() const override;
@@ -31,12 +35,19 @@ class FollowedRun : public MonitorPart {
   ProcessTrainer& trainer() { return *trainer_; }
   Page& page() const { return page_; }
   const std::string& run_dir() const { return run_dir_; }
+  bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
+  /// False if it was stopped before.
+  bool BeginStop() noexcept { return !stopped_.exchange(true); }
+  /// Waits until the report of that number is in the journal, which has a thread of its own, for
+  /// two seconds at most.
+  void AwaitReport(int64_t sequence) const;
 
  private:
   const std::unique_ptr<ProcessTrainer> trainer_;
   Page& page_;
   const std::string run_dir_;
   const std::unique_ptr<RunSource> run_;
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace ptqwatch::internal

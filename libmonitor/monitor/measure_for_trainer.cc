@@ -16,6 +16,7 @@
 
 #include "ATen/Parallel.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/strings.h"
 #include "monitor/linked_monitor.h"
 #include "monitor/remote_monitor.h"
@@ -128,8 +129,10 @@ class Requests {
     const int64_t number = page_.requests.finish.load(std::memory_order_acquire);
     if (number == finishing_) return;
     finishing_ = number;
+    cancel_.Cancel();  // the trainer no longer waits for an earlier one
     cancel_ = CancelToken();
     std::thread([this, number, cancel = cancel_] {
+      internal::MutexLock after_earlier_ones(finish_mutex_);
       const absl::Status status =
           monitor_.Finish(std::chrono::milliseconds(page_.requests.finish_ms), cancel);
       internal::Put(internal::Message(status), page_.answers.reason);
@@ -145,6 +148,7 @@ class Requests {
   Page& page_;
   std::optional<Monitor::IdleScope> idle_;
   CancelToken cancel_;
+  internal::Mutex finish_mutex_;  // held by Monitor::Finish
   int64_t finishing_;  // the newest request; those before this process was ready are not for it
 };
 

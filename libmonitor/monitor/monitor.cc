@@ -135,12 +135,14 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     if (Disabled()) return std::unique_ptr<Monitor>(new Monitor(std::move(state)));
     options.run_dir = AbsolutePath(options.run_dir);
     std::optional<internal::ShardRank> shard;
-    absl::Status placed;
-    if (options.process && subject != nullptr && internal::IsSharded(*subject)) {
-      absl::StatusOr<internal::ShardRank> entered = internal::EnterShard(options);
-      placed = entered.status();
-      if (entered.ok()) shard = *std::move(entered);
-    }
+    const auto enter_shard = [&]() -> absl::Status {
+      if (!options.process || subject == nullptr) return absl::OkStatus();
+      PTQWATCH_ASSIGN_OR_RETURN(const bool sharded, internal::IsSharded(*subject));
+      if (!sharded) return absl::OkStatus();
+      PTQWATCH_ASSIGN_OR_RETURN(shard, internal::EnterShard(options));
+      return absl::OkStatus();
+    };
+    absl::Status placed = enter_shard();
     MonitorOptions given = options;
     placed.Update(internal::EnterRank(options));
     // Without its place, a rank has no directory of its own.
@@ -167,6 +169,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
                             : absl::StatusOr<std::unique_ptr<internal::MonitorPart>>(placed);
     if (shard && !part.ok()) {
       internal::RefuseShard(shard->place, internal::Message(part.status()));
+      if (!shard->measures) options.run_dir.clear();  // the run is another rank's
     }
     if (part.ok()) {
       state->part = *std::move(part);

@@ -17,8 +17,9 @@
 namespace ptqwatch::internal {
 
 /// A Monitor's inside: one that measures in this process (RunningMonitor), one whose measuring half
-/// is another process (RemoteMonitor), or one that could not be created (InertMonitor). Monitor
-/// documents the members of the same name.
+/// is another process (RemoteMonitor), one that only copies its part of a sharded model
+/// (ShardMonitor), or one that could not be created (InertMonitor). Monitor documents the members
+/// of the same name.
 class MonitorPart {
  public:
   virtual ~MonitorPart() = default;

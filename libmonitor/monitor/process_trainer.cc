@@ -128,6 +128,16 @@ void ProcessTrainer::ServeFinish() noexcept {
   last.answered.store(asked, std::memory_order_release);
 }
 
+std::optional<absl::Status> ProcessTrainer::FollowFinish() noexcept {
+  ServeFinish();
+  const Page::Answers& answers = page_.answers;
+  const int64_t finished = answers.finished.load(std::memory_order_acquire);
+  // The step tells a finish that this rank waits for from those that it has missed.
+  if (finished == followed_ || answers.finished_step != page_.board.step()) return std::nullopt;
+  followed_ = finished;
+  return absl::Status(answers.code.load(), answers.reason.data());
+}
+
 void ProcessTrainer::WorkerEnded() noexcept {
   TrainerSwitches& switches = page_.switches;
   switches.nothing_to_measure = true;

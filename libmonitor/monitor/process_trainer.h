@@ -49,6 +49,9 @@ class ProcessTrainer {
   /// Trainer's thread, repeatedly while it waits in finish(): takes a snapshot of the last step if
   /// the worker asks for one.
   void ServeFinish() noexcept;
+  /// The same for a rank that only copies its part of a model: also returns how the process that
+  /// measures has finished the last step, once it has; the report's number is on the page.
+  std::optional<absl::Status> FollowFinish() noexcept;
 
   /// Wakes the worker, for a request. Any thread.
   void WakeWorker() const noexcept;
@@ -89,6 +92,7 @@ class ProcessTrainer {
   std::optional<SlotFiller> filler_;
   std::optional<TrainerSide> side_;
   ShardAddress address_;  // if the model is sharded
+  int64_t followed_ = 0;  // number of the newest finish that FollowFinish has returned
 };
 
 }  // namespace ptqwatch::internal

@@ -28,8 +28,6 @@ constexpr milliseconds kLook{2};
 constexpr std::chrono::seconds kRemoteTimeAtEnd{2};
 // The process ends its own wait at the deadline and then answers.
 constexpr std::chrono::seconds kTimeToAnswer{2};
-// How long Finish waits for its report to be in the journal.
-constexpr std::chrono::seconds kTimeToWrite{2};
 
 absl::Status CheckOptions(const MonitorOptions& options) {
   if (options.run_dir.empty()) {
@@ -143,7 +141,7 @@ absl::Status RemoteMonitor::Failure() const {
   const WorkerKeeper::State state = worker_->state();
   // One that has not measured at all would hardly do so the next time.
   const bool never = page().answers.ready == 0 && !state.end.empty();
-  if (stopped_ || (!state.over && !never)) return absl::OkStatus();
+  if (stopped() || (!state.over && !never)) return absl::OkStatus();
   const std::string failure = page().answers.failure.data();
   return absl::FailedPreconditionError(
       failure.empty() ? StrCat("the process that measures ended (", state.end, ")") : failure);
@@ -187,18 +185,12 @@ std::optional<absl::Status> RemoteMonitor::FinishOnce(steady_clock::time_point d
     std::this_thread::sleep_for(kLook);
   }
   const absl::Status answer(page().answers.code.load(), page().answers.reason.data());
-  // The journal is written by a thread of its own.
-  const int64_t sequence = page().answers.sequence;
-  for (const auto until = steady_clock::now() + kTimeToWrite;
-       sequence > 0 && steady_clock::now() < until; std::this_thread::sleep_for(kLook)) {
-    const auto newest = latest();
-    if (newest != nullptr && newest->report.sequence >= sequence) break;
-  }
+  AwaitReport(page().answers.sequence);
   return answer;
 }
 
 absl::Status RemoteMonitor::Finish(milliseconds timeout, const CancelToken& cancel) {
-  if (stopped_) return absl::FailedPreconditionError("Finish after Stop");
+  if (stopped()) return absl::FailedPreconditionError("Finish after Stop");
   const auto deadline = steady_clock::now() + timeout;
   while (true) {
     PTQWATCH_RETURN_IF_ERROR(AwaitReady(deadline, cancel));
@@ -208,7 +200,7 @@ absl::Status RemoteMonitor::Finish(milliseconds timeout, const CancelToken& canc
 
 absl::Status RemoteMonitor::Stop(milliseconds deadline) {
   MutexLock lock(stop_mutex_);
-  if (worker_ == nullptr || stopped_.exchange(true)) return absl::OkStatus();
+  if (worker_ == nullptr || !BeginStop()) return absl::OkStatus();
   trainer().Withdraw();
   const bool asked = ready() && deadline.count() > 0;
   page().requests.stop_ms = deadline.count() * 4 / 5;

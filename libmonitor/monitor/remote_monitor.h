@@ -1,7 +1,6 @@
 #ifndef PTQWATCH_MONITOR_REMOTE_MONITOR_H_
 #define PTQWATCH_MONITOR_REMOTE_MONITOR_H_
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -75,7 +74,6 @@ class RemoteMonitor final : public FollowedRun {
   int pidfd_ = -1;  // of this process
   std::unique_ptr<WorkerKeeper> worker_;
   Mutex stop_mutex_;  // held by Stop
-  std::atomic<bool> stopped_{false};
   mutable Mutex mutex_;
   SharedServer::News server_ ABSL_GUARDED_BY(mutex_);
   std::optional<AtProcessEnd> at_end_;  // last: may be calling Stop

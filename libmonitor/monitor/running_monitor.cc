@@ -4,7 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "base/cpu_reading.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -55,8 +54,9 @@ void RunningMonitor::AnnounceServer(bool failed, const std::string& message) {
   Announce(Event::Kind::kServerFailed, failed ? Severity::kError : Severity::kInfo, message);
 }
 
-FillOutcome RunningMonitor::TakeLast() noexcept {
-  return link_ == nullptr ? trainer_->TakeLast() : link_->TakeLast();
+FillOutcome RunningMonitor::TakeLast(std::chrono::steady_clock::time_point deadline,
+                                     const CancelToken& cancel) {
+  return link_ == nullptr ? trainer_->TakeLast() : link_->TakeLast(deadline, cancel);
 }
 
 void RunningMonitor::EndIdle() noexcept {
@@ -66,9 +66,17 @@ void RunningMonitor::EndIdle() noexcept {
 }
 
 absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
-  const absl::Cleanup tell = [this] {
-    if (link_ != nullptr) link_->TellFinished();
-  };
+  const absl::Status status = FinishStep(timeout, cancel);
+  if (link_ != nullptr) {
+    const auto newest = latest();
+    link_->TellFinished(core_->page->board.step().value_or(SlotPage::kNoStep), status,
+                        newest == nullptr ? 0 : newest->report.sequence);
+  }
+  return status;
+}
+
+absl::Status RunningMonitor::FinishStep(std::chrono::milliseconds timeout,
+                                        const CancelToken& cancel) {
   if (stopped()) return absl::FailedPreconditionError("Finish after Stop");
   const std::optional<int64_t> last_step = core_->page->board.step();
   if (!last_step) return absl::FailedPreconditionError("Finish before the first OnStep");
@@ -105,7 +113,7 @@ absl::Status RunningMonitor::MeasureLastStep(int64_t last_step, std::chrono::mil
     const bool lacks_ranks = incomplete();
     if (!slot.has_taken(last_step) || lacks_ranks) {
       if (!lacks_ranks && !thread_->WaitUntilFree(deadline, cancel)) return too_late();
-      const FillOutcome outcome = TakeLast();
+      const FillOutcome outcome = TakeLast(deadline, cancel);
       if (outcome.result != SnapshotResult::kTaken) {
         return absl::FailedPreconditionError(StrCat(
             "no snapshot of the last step: ", ToString(outcome.result), ": ", outcome.problem));
@@ -115,7 +123,7 @@ absl::Status RunningMonitor::MeasureLastStep(int64_t last_step, std::chrono::mil
   } while (core_->slot->sharded() && !slot.has_taken(last_step));
   if (!thread_->WorthMeasuringAgain(last_step)) return absl::OkStatus();
   // If no second snapshot can be taken, the first report stands.
-  if (TakeLast().result == SnapshotResult::kTaken) {
+  if (TakeLast(deadline, cancel).result == SnapshotResult::kTaken) {
     (void)thread_->WaitUntilDone(slot.newest(), deadline, cancel);
   }
   return absl::OkStatus();

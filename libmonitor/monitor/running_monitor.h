@@ -71,7 +71,8 @@ class RunningMonitor final : public MonitorPart {
   void Announce(Event::Kind kind, Severity severity, std::string message);
   void Wake() noexcept { worker_->Wake(); }
   bool stopped() const noexcept { return stopped_.load(std::memory_order_relaxed); }
-  FillOutcome TakeLast() noexcept;
+  FillOutcome TakeLast(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel);
+  absl::Status FinishStep(std::chrono::milliseconds timeout, const CancelToken& cancel);
   absl::Status MeasureLastStep(int64_t last_step, std::chrono::milliseconds timeout,
                                const CancelToken& cancel);
   absl::Status StopOnce(std::chrono::steady_clock::time_point end);

@@ -1,11 +1,8 @@
 #ifndef PTQWATCH_MONITOR_SHARD_MONITOR_H_
 #define PTQWATCH_MONITOR_SHARD_MONITOR_H_
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,9 +23,11 @@ class ShardMonitor final : public FollowedRun {
       std::unique_ptr<ProcessTrainer> trainer, std::string run_dir, const ShardPlace& place,
       std::chrono::milliseconds start_timeout);
 
-  /// Copies the part of this rank when the process asks for it, until that has finished.
+  /// Copies the part of this rank when the process asks for it, until that has finished the last
+  /// step, and returns its result.
   absl::Status Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) override;
   absl::Status Stop(std::chrono::milliseconds deadline) override;
+  /// Not OK, too, if no process has measured by the end of `start_timeout`, until one does.
   absl::Status creation_status() const override;
   std::string Describe() const override;
   void SetServer(const ServerStatus& /*server*/, pid_t /*process*/) override {}
@@ -36,12 +35,11 @@ class ShardMonitor final : public FollowedRun {
 
  private:
   ShardMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir,
-               const ShardPlace& place);
+               const ShardPlace& place, std::chrono::steady_clock::time_point expected);
 
   const ShardPlace place_;
-  int64_t finishes_ = 0;
-  std::atomic<bool> stopped_{false};
-  const AtProcessEnd at_end_;  // last: may be withdrawing the address
+  const std::chrono::steady_clock::time_point expected_;  // when the process should measure
+  const AtProcessEnd at_end_;                             // last: may be withdrawing the address
 };
 
 }  // namespace ptqwatch::internal

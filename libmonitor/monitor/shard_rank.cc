@@ -52,7 +52,8 @@ absl::StatusOr<std::pair<int64_t, int64_t>> LocalPlace(RankPlace place, GetVaria
   return std::pair(place.rank, place.ranks);
 }
 
-absl::StatusOr<int64_t> HostOf(RankPlace place, int64_t local_ranks, GetVariable variable) {
+absl::StatusOr<int64_t> HostOf(RankPlace place, int64_t local_rank, int64_t local_ranks,
+                               GetVariable variable) {
   const int64_t hosts = place.ranks / local_ranks;
   for (const char* const name : kHostVariables) {
     const std::string text = TextOf(variable, name);
@@ -63,23 +64,26 @@ absl::StatusOr<int64_t> HostOf(RankPlace place, int64_t local_ranks, GetVariable
                                              ", because ", place.ranks, " ranks are on hosts of ",
                                              local_ranks));
   }
-  return place.rank / local_ranks;
+  if (place.rank % local_ranks == local_rank) return place.rank / local_ranks;
+  return absl::InvalidArgumentError(StrCat(
+      "rank ", place.rank, " is number ", local_rank, " of ", local_ranks,
+      " on its host, so ranks are not numbered host by host: set GROUP_RANK to the host's number"));
 }
 
 }  // namespace
 
-bool IsSharded(const Subject& subject) {
-  const auto sharded = Guard([&]() -> absl::StatusOr<bool> {
+absl::StatusOr<bool> IsSharded(const Subject& subject) {
+  return Guard([&]() -> absl::StatusOr<bool> {
     const std::vector<NamedTensor> live = subject.LiveTensors();
     return std::any_of(live.begin(), live.end(),
                        [](const NamedTensor& named) { return !named.global_shape.empty(); });
   });
-  return sharded.ok() && *sharded;
 }
 
 absl::StatusOr<ShardRank> FindShardRank(RankPlace place, const std::string& run_dir,
                                         GetVariable variable) {
   static std::atomic<int64_t> calls{0};
+  const int64_t call = calls.fetch_add(1);
   if (run_dir.empty()) {
     return absl::InvalidArgumentError(
         "run_dir is empty: the model is sharded over ranks, which find each other in run_dir");
@@ -90,9 +94,9 @@ absl::StatusOr<ShardRank> FindShardRank(RankPlace place, const std::string& run_
                             .local_ranks = local.second},
                   .measures = local.first == 0,
                   .hosts = place.ranks / local.second};
-  PTQWATCH_ASSIGN_OR_RETURN(shard.host, HostOf(place, local.second, variable));
+  PTQWATCH_ASSIGN_OR_RETURN(shard.host, HostOf(place, local.first, local.second, variable));
   for (const char* const name : kJobVariables) shard.place.job += TextOf(variable, name) + ":";
-  shard.place.job += StrCat(place.ranks, ":", shard.host, ":", calls.fetch_add(1));
+  shard.place.job += StrCat(place.ranks, ":", shard.host, ":", call);
   return shard;
 }
 

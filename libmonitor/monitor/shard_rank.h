@@ -21,14 +21,13 @@ struct ShardRank {
   int64_t hosts = 1;
 };
 
-/// Whether `subject` lists parts (NamedTensor::global_shape). False if it fails to list its
-/// tensors.
-bool IsSharded(const Subject& subject);
+/// Whether `subject` lists parts (NamedTensor::global_shape). Errors are its exceptions.
+absl::StatusOr<bool> IsSharded(const Subject& subject);
 
 /// The rank at `place`, with the variables by which launchers say which ranks are on one host;
-/// without any, all are. `run_dir` is that of the run. Each call counts: ranks make their monitors
-/// in the same order. InvalidArgument if `run_dir` is empty, or for variables that contradict the
-/// place, naming them.
+/// without any, all are. `run_dir` is that of the run. Each call counts: ranks must make their
+/// monitors in the same order. InvalidArgument if `run_dir` is empty, or for variables that
+/// contradict the place, naming them.
 absl::StatusOr<ShardRank> FindShardRank(RankPlace place, const std::string& run_dir,
                                         GetVariable variable);
 

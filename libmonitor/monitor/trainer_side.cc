@@ -1,5 +1,7 @@
 #include "monitor/trainer_side.h"
 
+#include <utility>
+
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "budget/work_budget.h"
@@ -29,9 +31,11 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
 
 void TrainerSide::Note(const FillOutcome& outcome) noexcept {
   if (outcome.result == SnapshotResult::kTaken) {
+    const bool dropped = Dropped();  // since this snapshot was begun
+    const LrState before = std::exchange(offered_lr_, lr_.state());
     offered_ = page_.slot.newest();
-    offered_lr_ = lr_.state();
     lr_.Reported();
+    if (dropped) TakeBack(before);
     wake_();
   }
   page_.board.OnSnapshot(outcome.result, outcome.stall_seconds);
@@ -44,11 +48,15 @@ void TrainerSide::Note(const FillOutcome& outcome) noexcept {
   wake_();  // announces the skip
 }
 
-void TrainerSide::NoteDrop() noexcept {
-  if (offered_ == 0 || page_.slot.dropped() != offered_) return;
-  offered_ = 0;
-  lr_.NotReported(offered_lr_);
+void TrainerSide::TakeBack(const LrState& lr) noexcept {
+  lr_.NotReported(lr);
   page_.board.OnIncomplete();
+}
+
+void TrainerSide::NoteDrop() noexcept {
+  if (!Dropped()) return;
+  offered_ = 0;
+  TakeBack(offered_lr_);
 }
 
 void TrainerSide::GatePending() noexcept {
@@ -134,6 +142,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   board.step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
                             last_ && page_.slot.has_taken(last_->step));
   last_ = info;
+  if (options_.sharded) NoteDrop();
   const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),
                                   lr_.phase() == LrPhase::kDecay, now,
                                   switches.stretch.load(std::memory_order_relaxed));

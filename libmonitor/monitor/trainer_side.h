@@ -52,7 +52,10 @@ class TrainerSide {
   // Call it once the snapshot of the last step is in the slot or has failed: counts it and wakes
   // the measuring half.
   void Note(const FillOutcome& outcome) noexcept;
-  // Corrects what Note has counted if the measuring half has dropped the newest snapshot.
+  // Whether the measuring half has dropped the newest snapshot.
+  bool Dropped() const noexcept { return offered_ != 0 && page_.slot.dropped() == offered_; }
+  // Counts a snapshot that was dropped, whose report would have had `lr`.
+  void TakeBack(const LrState& lr) noexcept;
   void NoteDrop() noexcept;
   void GatePending() noexcept;
   void DiscardPending(std::string_view why) noexcept;

@@ -126,6 +126,7 @@ absl::StatusOr<TensorTable> MakeTensorTable(const std::vector<NamedTensor>& tens
     by_impl.emplace(tensor.unsafeGetTensorImpl(), entry);
     if (tensor.numel() > 0) by_address.emplace(tensor.const_data_ptr(), entry);
     table.names.push_back(named.name);
+    table.places.push_back({named.global_shape, named.offset});
     table.index.push_back(entry);
   }
   if (parts == Parts::kRefused && table.parameters() == 0) {

@@ -19,11 +19,19 @@ struct TensorEntry {
   at::Tensor tensor;
 };
 
+/// Where a part lies in the whole tensor, as in NamedTensor; empty for whole tensors.
+struct PartPlace {
+  std::vector<int64_t> global_shape;
+  std::vector<int64_t> offset;
+  friend bool operator==(const PartPlace&, const PartPlace&) = default;
+};
+
 /// A model's tensors with ties resolved. `index[i]` is the entry of the i-th listed tensor.
 struct TensorTable {
   std::vector<TensorEntry> entries;
   std::vector<std::string> names;
   std::vector<int> index;
+  std::vector<PartPlace> places;  ///< of each listed tensor
 
   int64_t parameters() const;  ///< elements of all parameters; tied ones count once
   int64_t bytes() const;

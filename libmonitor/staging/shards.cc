@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "c10/util/accumulate.h"
+#include "handover/shared_text.h"
 #include "staging/shard_address.h"
 
 namespace ptqwatch::internal {
@@ -128,7 +131,11 @@ std::optional<OptimizerView> Shards::Optimizer() const {
   std::map<std::string_view, at::Tensor> whole;
   for (const NamedTensor& moment : moments_->tensors()) whole[moment.name] = moment.tensor;
   std::optional<OptimizerView> all;
-  std::map<std::string, size_t> known;
+  struct Known {
+    size_t index;
+    bool has_part;  // of a rank with elements
+  };
+  std::map<std::string, Known> known;
   for (const Rank& rank : ranks_) {
     std::optional<OptimizerView> view = rank.optimizer ? rank.optimizer->Read() : std::nullopt;
     if (!view) continue;
@@ -137,14 +144,27 @@ std::optional<OptimizerView> Shards::Optimizer() const {
       all->parameters.clear();
     }
     if (all->unavailable.empty()) all->unavailable = view->unavailable;
+    std::set<std::string_view> empty;
+    for (const SharedTensor& tensor : rank.manifest.layout) {
+      if (c10::multiply_integers(tensor.sizes) == 0) empty.insert(tensor.name);
+    }
     for (OptimizedParameter& parameter : view->parameters) {
       if (parameter.second_moment.defined()) parameter.second_moment = whole[parameter.name];
-      const auto [found, added] = known.emplace(parameter.name, all->parameters.size());
+      // A rank without elements of a parameter may never have updated it.
+      const bool has_part = !empty.contains(parameter.name);
+      const auto [found, added] =
+          known.try_emplace(parameter.name, Known{all->parameters.size(), has_part});
       if (added) {
         all->parameters.push_back(std::move(parameter));
-      } else if (parameter.second_moment.defined()) {
-        // A rank without elements of a parameter may never have updated it.
-        all->parameters[found->second] = std::move(parameter);
+        continue;
+      }
+      OptimizedParameter& other = all->parameters[found->second.index];
+      if (has_part && !std::exchange(found->second.has_part, true)) {
+        other = std::move(parameter);
+      } else if (has_part && other.steps != parameter.steps && all->unavailable.empty()) {
+        all->unavailable =
+            StrCat("the parts of '", parameter.name, "' were not updated alike: ", other.steps,
+                   " times, but ", parameter.steps, " times on rank ", rank.rank);
       }
     }
   }
@@ -300,10 +320,28 @@ std::string Shards::WithoutAnswer() const {
   return Listed(without);
 }
 
-void Shards::TellFinished() noexcept {
+void Shards::TellFinished(int64_t last_step, const absl::Status& status,
+                          int64_t sequence) noexcept {
   for (size_t i = 1; i < ranks_.size(); ++i) {
-    ranks_[i].page().answers.finished.fetch_add(1, std::memory_order_release);
+    Page::Answers& answers = ranks_[i].page().answers;
+    answers.finished_step = last_step;
+    answers.code = status.code();
+    Put(Message(status), answers.reason);
+    answers.sequence = sequence;
+    answers.finished.fetch_add(1, std::memory_order_release);
   }
+}
+
+std::optional<std::string> Shards::DifferentSteps() const {
+  const auto end = [](const Rank& rank) {
+    const std::optional<int64_t> step = rank.page().board.step();
+    return StrCat("rank ", rank.rank, " ends ", step ? StrCat("at step ", *step) : "before a step");
+  };
+  for (const Rank& rank : ranks_) {
+    if (rank.page().board.step() == ranks_[0].page().board.step()) continue;
+    return StrCat(end(ranks_[0]), ", ", end(rank));
+  }
+  return std::nullopt;
 }
 
 }  // namespace ptqwatch::internal

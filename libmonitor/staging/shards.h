@@ -63,8 +63,10 @@ class Shards {
   std::optional<SnapshotResult> LastTaken() const noexcept;
   /// The ranks that have not, for a message.
   std::string WithoutAnswer() const;
-  /// Ends the waiting inside finish() of the other ranks.
-  void TellFinished() noexcept;
+  /// Ends the waiting inside finish() of the other ranks. `sequence`: of the newest report.
+  void TellFinished(int64_t last_step, const absl::Status& status, int64_t sequence) noexcept;
+  /// If the ranks have different last steps: which.
+  std::optional<std::string> DifferentSteps() const;
   /// Before the other ranks take snapshots.
   void TakeOver() noexcept;
 

@@ -48,8 +48,8 @@ SlotFiller::SlotFiller(const TensorTable& live, Slot* slot, std::shared_ptr<Devi
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < live.names.size(); ++i) {
     const at::Tensor& tensor = live.entries[static_cast<size_t>(live.index[i])].tensor;
-    expected_.push_back(
-        {live.names[i], tensor.sizes().vec(), tensor.scalar_type(), tensor.device()});
+    expected_.push_back({live.names[i], tensor.sizes().vec(), tensor.scalar_type(), tensor.device(),
+                         live.places[i]});
   }
   for (const TensorEntry& entry : live.entries) {
     std::vector<int>& kind = entry.is_parameter ? parameters_ : buffers_;
@@ -81,6 +81,10 @@ absl::Status SlotFiller::Match(const std::vector<NamedTensor>& tensors) {
         named.tensor.device() != expected.device) {
       return mismatch(named.name,
                       "changed its shape, dtype or device since the monitor was created");
+    }
+    if (named.global_shape != expected.place.global_shape ||
+        named.offset != expected.place.offset) {
+      return mismatch(named.name, "is another part of the whole than when the monitor was created");
     }
     if (!HasMemory(named.tensor))
       return mismatch(named.name, "has no memory, or less than it needs");

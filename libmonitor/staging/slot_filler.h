@@ -71,6 +71,7 @@ class SlotFiller {
     std::vector<int64_t> sizes;
     at::ScalarType dtype;
     at::Device device;
+    PartPlace place;
   };
   /// Puts the canonical tensors into sources_; FailedPrecondition if `tensors` do not match.
   absl::Status Match(const std::vector<NamedTensor>& tensors);

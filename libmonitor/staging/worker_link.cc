@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -152,7 +153,7 @@ void WorkerLink::Stop() {
   [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
 }
 
-FillOutcome WorkerLink::TakeLast() {
+FillOutcome WorkerLink::TakeLast(steady_clock::time_point deadline, const CancelToken& cancel) {
   const auto ask = [&] {
     return shards_ != nullptr ? shards_->AskForLast()
                               : void(page_.last_step.asked.fetch_add(1, std::memory_order_acq_rel));
@@ -164,20 +165,26 @@ FillOutcome WorkerLink::TakeLast() {
     return last.result.load(std::memory_order_relaxed);
   };
   ask();
-  const auto until = steady_clock::now() + kLongestCopy;
+  const auto until = std::min(deadline, steady_clock::now() + kLongestCopy);
   std::optional<SnapshotResult> result;
   while (!(result = answer()) || (shards_ != nullptr && result == SnapshotResult::kSkippedBusy)) {
     if (result) {  // a rank holds a step that others do not
       shards_->DropAll();
       ask();
     }
-    if (steady_clock::now() >= until || stopped_ || TrainerEnded()) {
+    if (steady_clock::now() >= until || stopped_ || cancel.cancelled() || TrainerEnded()) {
       return FillOutcome::NotTaken(
           SnapshotResult::kFailed, 0,
           StrCat(shards_ != nullptr ? shards_->WithoutAnswer() : "the trainer",
                  " did not copy its weights"));
     }
     std::this_thread::sleep_for(milliseconds(1));
+  }
+  if (shards_ != nullptr && result == SnapshotResult::kTaken) {
+    if (const std::optional<std::string> apart = shards_->DifferentSteps()) {
+      shards_->DropAll();
+      return FillOutcome::NotTaken(SnapshotResult::kFailed, 0, *apart);
+    }
   }
   FillOutcome outcome;
   outcome.result = *result;

@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "handover/page.h"
 #include "ptqwatch/event.h"
+#include "ptqwatch/execution_context.h"
 #include "ptqwatch/status.h"
 #include "ptqwatch/subject.h"
 #include "staging/manifest.h"
@@ -73,8 +74,9 @@ class WorkerLink {
   }
   /// Null if the model is not sharded.
   const std::shared_ptr<Shards>& shards() const { return shards_; }
-  /// Makes the trainer, which is inside finish(), fill the slot, and waits for it.
-  FillOutcome TakeLast();
+  /// Makes the trainer, which is inside finish(), fill the slot, and waits for it, no longer than
+  /// until `deadline`.
+  FillOutcome TakeLast(std::chrono::steady_clock::time_point deadline, const CancelToken& cancel);
   /// Once, when the monitor has started: lets the trainer take snapshots.
   void Connect(Measurer measurer);
 
@@ -90,9 +92,9 @@ class WorkerLink {
   /// Any thread: waits until the trainer has sent a signal since the last call, or for `longest`.
   /// For one caller.
   void WaitForSignal(std::chrono::milliseconds longest);
-  /// Any thread: the monitor has finished, which other ranks may wait for.
-  void TellFinished() {
-    if (shards_ != nullptr) shards_->TellFinished();
+  /// Any thread: the monitor has finished, which other ranks may wait for (Shards::TellFinished).
+  void TellFinished(int64_t last_step, const absl::Status& status, int64_t sequence) {
+    if (shards_ != nullptr) shards_->TellFinished(last_step, status, sequence);
   }
   /// Any thread: the worker has sent an alarm to the trainer.
   void CountAlarm() { page_.alarms.fetch_add(1, std::memory_order_release); }

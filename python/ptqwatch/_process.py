@@ -27,8 +27,8 @@ _monitors: "weakref.WeakSet[ProcessMonitor]" = weakref.WeakSet()
 
 # Exit status of a worker whose successor would fail in the same way.
 FAILED_STATUS = 78
-# How many seconds a rank waits in finish() for another process that measures.
-_LONGEST_ABSENCE = 30.0
+# How many seconds a rank waits in finish() for a process that measures: the pause before a new one, and its start.
+_LONGEST_ABSENCE = 120.0
 # Set in a worker, where no other monitor is made.
 in_worker = False
 
@@ -86,7 +86,6 @@ class ProcessMonitor:
             return
         strict = options.get("on_failure") == "error"
         self._shard = None  # the place of this rank if the model is sharded
-        self._finishes = 0
         self._measures = True  # and not the process of another rank
         try:
             if adapter.sharded:
@@ -130,7 +129,7 @@ class ProcessMonitor:
 
     def _await_measurer(self, until):
         """Waits until the process of local rank 0 measures, as watch() does there."""
-        while not self._native.measurer[0]:
+        while not self._native.measurer:
             self._failure = _native.shard_problem(self._shard)
             if self._failure:
                 return
@@ -304,22 +303,17 @@ class ProcessMonitor:
         return not reason
 
     def _follow_finish(self, deadline):
-        """Copies this rank's part if the process of another rank asks for it, until that has finished."""
-        if not self._native.measurer[0]:
-            return "the monitor of local rank 0 is not ready"
-        self._finishes += 1
-        gone = None
-        while (now := time.monotonic()) < deadline:
-            self._native.serve_finish()
-            process, finished = self._native.measurer
-            if finished >= self._finishes:
-                return ""
-            if os.path.exists(f"/proc/{process}"):
-                gone = None
-            elif now - (gone := gone or now) > _LONGEST_ABSENCE:
-                break
+        """Copies this rank's part if the process of another rank asks for it, until that has finished the last step."""
+        alive = time.monotonic()
+        while (reason := self._native.follow_finish()) is None:
+            now = time.monotonic()
+            process = self._native.measurer
+            if process and os.path.exists(f"/proc/{process}"):
+                alive = now
+            if now >= deadline or now - alive > _LONGEST_ABSENCE:
+                return "the monitor of local rank 0 " + ("did not finish in time" if process else "is not ready")
             time.sleep(0.005)
-        return "the monitor of local rank 0 " + ("has ended" if gone else "did not finish in time")
+        return reason
 
     def _finish(self, deadline):
         reason = "the monitor's process is not ready"

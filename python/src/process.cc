@@ -98,6 +98,13 @@ class NativeTrainer {
     const StepLock lock;
     trainer_->ServeFinish();
   }
+  // Why the process that measures has not finished the last step, "" if it has, None until then.
+  std::optional<std::string> FollowFinish() {
+    const StepLock lock;
+    const std::optional<absl::Status> finished = trainer_->FollowFinish();
+    if (!finished) return std::nullopt;
+    return std::string(finished->message());
+  }
 
   void StartWorker(WorkerKeeper::Command command, double first_pause, double longest_pause) {
     worker_ = WithoutGil([&] {
@@ -145,12 +152,8 @@ class NativeTrainer {
     if (server_ != nullptr) server_->Stop(FromSeconds(timeout));
   }
 
-  // The process that measures for a rank which only copies, 0 before it is ready, and how many
-  // times it has finished.
-  std::pair<pid_t, int64_t> Measurer() const {
-    const internal::Page::Answers& answers = trainer_->page().answers;
-    return {answers.ready.load(), answers.finished.load()};
-  }
+  // The process that measures for a rank which only copies; 0 before it is ready.
+  pid_t Measurer() const { return trainer_->page().answers.ready.load(); }
 
   ProcessTrainer& trainer() { return *trainer_; }
   bool here() const { return process_.here(); }
@@ -180,6 +183,7 @@ void BindTrainer(py::module_& module) {
       .def_property_readonly("step", &NativeTrainer::Step)
       .def("step_mistakes", &NativeTrainer::StepMistakesText)
       .def("serve_finish", &NativeTrainer::ServeFinish)
+      .def("follow_finish", &NativeTrainer::FollowFinish)
       .def(
           "start_worker",
           [](NativeTrainer& self, const std::string& program,

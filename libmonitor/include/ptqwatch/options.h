@@ -267,7 +267,8 @@ struct MonitorOptions {
   /// run. The monitors never talk to each other. All need equal options, probe and calibration
   /// data, and the same `run_dir`. Snapshots are taken at the steps of the schedule, or at every
   /// 2nd, 4th, 8th, ... of them if a trainer has less time; `every_seconds` is refused. Set both or
-  /// neither. Neither: taken from the environment. `ranks` = 1: a trainer alone.
+  /// neither. Neither: taken from the environment. `ranks` = 1: a trainer alone. The ranks of a
+  /// sharded model have numbers here, too, and what they share is in docs/sharded.md.
   std::optional<int64_t> rank = {};
   std::optional<int64_t> ranks = {};
   /// Whether `rank` and `ranks`, if unset, come from the launcher's variables. The first pair that
@@ -287,7 +288,8 @@ struct MonitorOptions {
   /// trainer; off by default. Needs a `run_dir` or `serve`, and no exporters. OnStep copies due
   /// snapshots to memory that both processes share, in the trainer's thread, so
   /// `copy_beside_training` has no effect. Reports are the same bits. A process that ends is
-  /// replaced. Commands of Monitor::control are limited like those of other programs.
+  /// replaced. Commands of Monitor::control are limited like those of other programs. A model that
+  /// is sharded over ranks (NamedTensor::global_shape) is measured in no other way.
   std::optional<ProcessOptions> process = {};
 
   /// Tests pass a fake clock. Must outlive the monitor, and also its thread if Stop missed its

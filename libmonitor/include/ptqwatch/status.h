@@ -115,7 +115,7 @@ enum class SnapshotResult : int {
   kSkippedPaused = 4,      ///< the monitor was paused by a command
   kSkippedResting = 5,     ///< the monitor had used up its share of the machine
   kSkippedConcurrent = 6,  ///< another thread was inside OnStep; this step was ignored
-  kIncomplete = 7,         ///< copied, but not by all ranks over which the model is sharded
+  kIncomplete = 7,         ///< one that was taken, but not by all ranks of a sharded model
 };
 inline constexpr int kSnapshotResults = 8;
 /// "taken", "skipped_busy", "skipped_mismatch", "failed", "skipped_paused",

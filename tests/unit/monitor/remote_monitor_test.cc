@@ -159,14 +159,31 @@ TEST_F(RemoteMonitorTest, ARankThatOnlyCopiesDoesNotWaitForEver) {
   options.process = ProcessOptions{.start_timeout = std::chrono::milliseconds(0)};
   auto monitor = Monitor::Create(trainer_->MakeShardedSubject(), options);
   ASSERT_TRUE(monitor.ok()) << monitor.status();
+  EXPECT_THAT(std::string((*monitor)->creation_status().message()),
+              HasSubstr("first rank has no monitor that measures"));
   TrainTo(**monitor, 25);
   EXPECT_THAT((*monitor)->Describe(), HasSubstr("rank 1 copies its part"));
-  EXPECT_THAT(std::string((*monitor)->Finish(std::chrono::seconds(60)).message()),
-              HasSubstr("first rank is not ready"));
+  EXPECT_THAT(std::string((*monitor)->Finish(std::chrono::milliseconds(20)).message()),
+              HasSubstr("no process measures"));
   EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/shards/rank-0001.json"));
   EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(20)).ok());
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/shards"));
   TrainTo(**monitor, 45);
+}
+
+TEST_F(RemoteMonitorTest, ARankThatOnlyCopiesAndFailsLeavesTheRunAlone) {
+  MonitorOptions options = Options(directory_.path());
+  options.on_failure = OnFailure::kInert;
+  options.rank = 1;
+  options.ranks = 2;
+  options.schedule = {.every_seconds = 1};
+  options.process = ProcessOptions();
+  auto monitor = Monitor::Create(trainer_->MakeShardedSubject(), options);
+  ASSERT_TRUE(monitor.ok()) << monitor.status();
+  EXPECT_FALSE((*monitor)->creation_status().ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/lock"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/shards/rank-0001.json"))
+      << "the refusal, until the end of the process";
 }
 
 TEST_F(RemoteMonitorTest, RefusesAShardedModelThatNoProcessMeasures) {

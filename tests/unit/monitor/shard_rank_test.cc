@@ -73,6 +73,9 @@ TEST(ShardRank, NamesWhatIsWrong) {
   }
   EXPECT_THAT(error({0, 4}, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "2"}}),
               HasSubstr("GROUP_RANK = '2': must be from 0 to 1"));
+  // Dealt to the hosts in turn.
+  EXPECT_THAT(error({2, 4}, {{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}),
+              HasSubstr("not numbered host by host: set GROUP_RANK"));
 }
 
 TEST(ShardRank, MakesTheOptionsThoseOfItsHost) {

@@ -171,8 +171,23 @@ TEST_F(ShardsTest, AllRanksCopyTheLastStep) {
   EXPECT_EQ(shards_->WithoutAnswer(), "rank 1");
   answer(1, SnapshotResult::kSkippedBusy);
   EXPECT_EQ(shards_->LastTaken(), SnapshotResult::kSkippedBusy);
-  shards_->TellFinished();
-  EXPECT_EQ(ranks_[1]->page().answers.finished, 1);
+  shards_->TellFinished(7, absl::CancelledError("it was cancelled"), 3);
+  const Page::Answers& answers = ranks_[1]->page().answers;
+  EXPECT_EQ(answers.finished, 1);
+  EXPECT_EQ(answers.finished_step, 7);
+  EXPECT_EQ(answers.code, absl::StatusCode::kCancelled);
+  EXPECT_STREQ(answers.reason.data(), "it was cancelled");
+  EXPECT_EQ(answers.sequence, 3);
+}
+
+TEST_F(ShardsTest, NameRanksThatEndAtOtherSteps) {
+  Start(2);
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(shards_->DifferentSteps(), std::nullopt);
+  ranks_[0]->page().board.OnStep({.step = 4}, LrPhase::kStable, 1);
+  EXPECT_EQ(shards_->DifferentSteps(), "rank 0 ends at step 4, rank 1 ends before a step");
+  ranks_[1]->page().board.OnStep({.step = 5}, LrPhase::kStable, 1);
+  EXPECT_EQ(shards_->DifferentSteps(), "rank 0 ends at step 4, rank 1 ends at step 5");
 }
 
 TEST_F(ShardsTest, PassOnTheSwitches) {

@@ -122,6 +122,14 @@ TEST_F(SlotFillerTest, SkipsAndNamesWhatChanged) {
   EXPECT_TRUE(page.free());
 }
 
+TEST_F(SlotFillerTest, SkipsAPartThatHasMoved) {
+  live[0].global_shape = {8, 5};
+  live[0].offset = {4, 0};
+  Rebuild();
+  EXPECT_EQ(Fill(1), SnapshotResult::kSkippedMismatch);
+  EXPECT_THAT(outcome.problem, HasSubstr("'w' is another part of the whole"));
+}
+
 TEST_F(SlotFillerTest, SkipsWhenATieCameApart) {
   live.push_back({"tied", live[0].tensor, true});
   filler.reset();
