@@ -34,8 +34,24 @@ absl::StatusOr<const ModelFamily*> FindFamily(const ConfigReader& config) {
                       StrCat("is ", Quoted(model_type), "; known are ", ListOf(known)));
 }
 
+// transformers takes the common names of sizes, too, and prefers them.
+absl::Status CheckCommonNames(const ConfigReader& config, const SizeKeys& keys) {
+  const SizeKeys common;
+  for (const auto& [own, other] : {std::pair(keys.hidden, common.hidden),
+                                   {keys.blocks, common.blocks},
+                                   {keys.heads, common.heads},
+                                   {keys.context, common.context}}) {
+    if (own == other || !config.Has(other)) continue;
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t size, config.Size(own));
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t again, config.Size(other));
+    if (size != again) return config.Error(other, StrCat("is ", again, ", but ", own, " ", size));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadSizes(const ConfigReader& config, const ModelFamily& family, ModelConfig& model) {
   const SizeKeys& keys = family.sizes;
+  PTQWATCH_RETURN_IF_ERROR(CheckCommonNames(config, keys));
   PTQWATCH_ASSIGN_OR_RETURN(model.vocabulary, config.Size("vocab_size"));
   PTQWATCH_ASSIGN_OR_RETURN(model.hidden, config.Size(keys.hidden));
   std::optional<int64_t> intermediate;
@@ -273,6 +289,11 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   if (config.Has("quantization_config")) {
     return config.Error("quantization_config",
                         "is there; a checkpoint in full precision is needed");
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(const bool is_causal, config.Flag("is_causal", true));
+  if (!is_causal) return config.WrongValue("is_causal", "only true is known");
+  if (!config.IsOff("per_layer_config")) {
+    return config.Error("per_layer_config", "is there; settings of single layers are not known");
   }
   ModelConfig model;
   model.model_type = std::string(family->model_type);

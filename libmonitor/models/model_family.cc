@@ -179,6 +179,7 @@ constexpr ModelFamily kFamilies[] = {
      .mlp_bias = BiasRule::kAsConfigured,
      .interleaved_rope = true,
      .eps = 1e-8,
+     .theta = 1e5,
      .key_heads = 20,
      .head_dim = 128},
     {.model_type = "hunyuan_v1_dense",

@@ -32,7 +32,7 @@ struct SizeKeys {
 };
 
 /// A row of the table of families: what model_type stands for, and the defaults of the family's
-/// class in transformers 5.17 for keys that config.json may leave out.
+/// class in transformers 5.24 for keys that config.json may leave out.
 struct ModelFamily {
   std::string_view model_type;
   NormKind norm = NormKind::kRms;

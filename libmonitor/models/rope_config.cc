@@ -29,6 +29,10 @@ absl::StatusOr<RopeDefaults> ReadDefaults(const ConfigReader& config, const Mode
   PTQWATCH_ASSIGN_OR_RETURN(defaults.theta, config.Positive(family.theta_key, family.theta));
   const std::string_view key =
       family.rotary_key.empty() ? "partial_rotary_factor" : family.rotary_key;
+  // transformers then turns whole heads, or fails.
+  if (family.rotary_part != 1 && config.IsNull(key)) {
+    return config.Error(key, "is null; a number is needed");
+  }
   PTQWATCH_ASSIGN_OR_RETURN(defaults.rotary_part, config.Positive(key, family.rotary_part));
   return defaults;
 }
@@ -139,6 +143,10 @@ absl::StatusOr<RopeConfig> ReadOne(const ConfigReader& config,
     if (rope.scaling == RopeScaling::kLinear) return rope;
   }
   PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, parameters->Size(kOriginal, context));
+  // transformers passes over it there.
+  if (family.rope_of_layer_type && config.Has(kOriginal)) {
+    return config.Error(kOriginal, "is there; its place is beside the type of scaling");
+  }
   if (family.original_context > 0) rope.original_context = family.original_context;
   PTQWATCH_ASSIGN_OR_RETURN(rope.original_context, config.Size(kOriginal, rope.original_context));
   if (rope.scaling == RopeScaling::kLongRope) {
@@ -185,6 +193,11 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
     }
     if (own && !nested) {
       return config.Error("rope_parameters", StrCat("has neither ", kFull, " nor ", kWindowed));
+    }
+    // transformers passes over the older name here.
+    if (scaling && scaling->Has("type") && !scaling->Has("rope_type")) {
+      return scaling->Error(
+          "type", StrCat("is there without rope_type, which a ", family.model_type, " needs"));
     }
   }
   if (nested && !family.rope_of_layer_type) {

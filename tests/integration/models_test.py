@@ -234,6 +234,8 @@ def rewrite_config(path, case):
         if kind != "default":
             config["rope_scaling"] = {"type" if case.old_keys == "type" or case.family == "GPTNeoX" else "rope_type": kind, **parameters}
         config["torch_dtype"] = config.pop("dtype", None)
+    elif not any("rope" in key for key in case.keys):
+        config.pop("rope_parameters", None)  # our defaults must be those of the class
     config.update(case.edit)
     with open(path, "w") as file:
         json.dump(config, file)

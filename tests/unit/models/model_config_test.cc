@@ -450,6 +450,10 @@ TEST(ModelConfigTest, WindowsFollowLayerTypes) {
   EXPECT_THAT(Refusal(config), HasSubstr("linear_attention"));
 }
 
+TEST(ModelConfigTest, HeliumHasABaseOfItsOwn) {
+  EXPECT_EQ(Parsed(Config("helium")).layers[0].rope->theta, 1e5);
+}
+
 TEST(ModelConfigTest, EveryFamilyHasDefaults) {
   for (const ModelFamily& family : ModelFamilies()) {
     json config = Config(std::string(family.model_type));
@@ -555,6 +559,33 @@ TEST(ModelConfigTest, NamesOtherWrongValues) {
   config = Config("llama");
   config["head_dim"] = 7;
   EXPECT_THAT(Refusal(config), HasSubstr("head_dim"));
+}
+
+// What transformers 5.24 makes of them is not what they seem to say.
+TEST(ModelConfigTest, NamesKeysThatWouldBeReadOtherwise) {
+  const auto refusal = [](json config, const json& keys) {
+    config.update(keys);
+    return Refusal(config);
+  };
+  for (const std::string family : {"llama", "qwen2", "gemma2", "gpt_neox"}) {
+    const json config = Config(family);
+    EXPECT_THAT(refusal(config, {{"is_causal", false}}), HasSubstr("is_causal"));
+    EXPECT_THAT(refusal(config, {{"per_layer_config", {{"1", json::object()}}}}),
+                HasSubstr("per_layer_config"));
+  }
+  EXPECT_THAT(refusal(Config("glm4"), {{"partial_rotary_factor", nullptr}}),
+              HasSubstr("partial_rotary_factor is null"));
+  const json gemma3 = Config("gemma3_text");
+  EXPECT_THAT(refusal(gemma3, {{"rope_scaling", {{"type", "linear"}, {"factor", 8}}}}),
+              HasSubstr("without rope_type"));
+  EXPECT_THAT(refusal(gemma3, {{"original_max_position_embeddings", 32},
+                               {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}),
+              HasSubstr("original_max_position_embeddings"));
+  const json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 97}, {"n_embd", 48},
+                     {"n_layer", 2},         {"n_head", 6},      {"n_positions", 64}};
+  EXPECT_TRUE(Parse(gpt2).ok());
+  EXPECT_THAT(refusal(gpt2, {{"num_hidden_layers", 3}}),
+              HasSubstr("num_hidden_layers is 3, but n_layer 2"));
 }
 
 TEST(ModelConfigTest, TextThatIsNotAnObjectIsDamaged) {
