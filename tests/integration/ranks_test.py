@@ -293,7 +293,7 @@ class Sharded(RankRuns):
         """The reports by step, without what depends on time and on the number of measuring processes."""
         found = {}
         for report in reports(ptqwatch("history", run_dir, "--json")):
-            for name in ("cost", "snapshot_time_unix_seconds", "run_id", "ranks", "parameter_digests", "sequence", "trigger"):
+            for name in ("cost", "plan", "snapshot_time_unix_seconds", "run_id", "ranks", "parameter_digests", "sequence", "trigger"):
                 report.pop(name, None)
             found[report["step"]] = report
         return found
