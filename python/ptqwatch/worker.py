@@ -73,6 +73,7 @@ class _Worker:
         self._sending = threading.Lock()
         self._idle = []
         self._cancel = _native.CancelToken()
+        self._finishing = None
         self._newest = _channel.Newest(_REPORT)
         self._sent = 0
 
@@ -101,14 +102,19 @@ class _Worker:
                 self._link.count_alarm()
 
     def _do_finish(self, request):
+        self._cancel.cancel()  # the trainer no longer waits for an earlier one
         self._cancel = cancel = _native.CancelToken()
+        earlier = self._finishing
 
         def finish():
+            if earlier is not None:
+                earlier.join()  # because other ranks count the ends of both
             reason = self._native.finish(request["timeout"], cancel)
             self._send_news()
             self._answer(request, reason=reason)
 
-        threading.Thread(target=finish, name="ptqwatch-finish", daemon=True).start()
+        self._finishing = threading.Thread(target=finish, name="ptqwatch-finish", daemon=True)
+        self._finishing.start()
 
     def _do_cancel(self, request):
         self._cancel.cancel()
