@@ -76,3 +76,19 @@ def bin_dir():
     if not folder.is_dir():
         pytest.skip("PTQWATCH_BUILD names no build (tests/python/run sets it)")
     return folder
+
+
+@pytest.fixture
+def launch(forks, tmp_path):
+    """Starts the ranks of a sharded model (shard_fault_trainer.py), in one run directory unless told otherwise."""
+    from shard_launch import Launch
+
+    number, launches = itertools.count(), []
+
+    def start(ranks, steps, run_dir="run", **options):
+        launches.append(Launch(forks, tmp_path / f"launch{next(number)}", tmp_path / run_dir, ranks, steps=steps, **options))
+        return launches[-1]
+
+    yield start
+    for each in launches:
+        each.clear()

@@ -54,9 +54,51 @@ def even_model():
     return nn.Sequential(nn.Embedding(16, 32), nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 32), nn.Linear(32, 16))
 
 
-def shard(model, layout):
+class ExpertModel(Model):
+    """With stacked experts, of which each token goes through all, weighted. No number of ranks divides how many there are."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(30, 5, bias=False)
+        self.experts = nn.Module()
+        self.experts.up = nn.Parameter(torch.randn(5, 30, 14) / 8)
+        self.experts.down = nn.Parameter(torch.randn(5, 14, 30) / 8)
+
+    def forward(self, ids):
+        h = self.embedding(ids)
+        h = h + self.scale * self.down(torch.relu(self.up(self.norm(h)))) + self.mix.sum(0)
+        each = torch.relu(h.unsqueeze(-3) @ self.experts.up) @ self.experts.down  # [sequence, expert, token, width]
+        return self.head(h + (torch.softmax(self.router(h), -1).transpose(-1, -2).unsqueeze(-1) * each).sum(-3))
+
+
+def expert_model():
+    return ExpertModel()
+
+
+def shard_experts(model, layout):
+    """Experts over the ranks, beside parameters that are replicated or, in a second dimension of the mesh, sharded."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    ranks = dist.get_world_size()
+    if layout == "experts":
+        mesh = init_device_mesh("cpu", (ranks,))
+    else:
+        meshes = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp", "ep"))
+        mesh = meshes["ep"]
+    for name, parameter in list(model.experts.named_parameters()):
+        setattr(model.experts, name, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)])))
+    if layout == "experts":
+        return model
+    fully_shard(model.experts, mesh=meshes["dp"], shard_placement_fn=lambda parameter: Shard(1))
+    return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
+
+
+def shard(model, layout):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     ranks = dist.get_world_size()
@@ -69,6 +111,19 @@ def shard(model, layout):
         return fully_shard(model, mesh=init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard")))
     if layout == "mixed":
         return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    if layout == "mixed_kept":  # no group is sharded after a forward pass
+        options = {"mesh": init_device_mesh("cpu", (ranks,)), "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16), "reshard_after_forward": False}
+        fully_shard(model.up, **options)
+        return fully_shard(model, **options)
+    if layout == "compiled":
+        mesh = init_device_mesh("cpu", (ranks,))
+        model.up = torch.compile(checkpoint_wrapper(model.up), backend="aot_eager")
+        fully_shard(model.up, mesh=mesh)
+        return torch.compile(fully_shard(model, mesh=mesh), backend="aot_eager")
+    if layout == "offload":
+        return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)), offload_policy=CPUOffloadPolicy(pin_memory=False))
+    if layout.startswith("experts"):
+        return shard_experts(model, layout)
     if layout == "fsdp":
         fully_shard(model.up, mesh=init_device_mesh("cpu", (ranks,)))
         return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
@@ -143,8 +198,12 @@ def main():
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    build = "sharded_trainer:even_model" if layout.endswith("tp") or fault == "even" else "sharded_trainer:make_model"
-    model = even_model() if build.endswith("even_model") else make_model()
+    if layout.endswith("tp") or fault == "even":
+        make = even_model
+    else:
+        make = expert_model if layout.startswith("experts") or fault == "experts" else make_model
+    build = f"sharded_trainer:{make.__name__}"
+    model = make()
     if fault == "permuted":
         model.mix = nn.Parameter(torch.randn(30, 3).t())
     model = shard(model, layout)
@@ -168,10 +227,12 @@ def main():
     monitor = by_callback(model, rank, options) if fault == "hf" else ptqwatch.watch(model, **options)
     silence.__exit__(None, None, None)
     for step in range(1, steps + 1):
+        if layout in ("compiled", "offload", "mixed_kept"):
+            losses(model, tiny.draw(2, 1)).mean().backward()
         set_gradients(parameters, step)
         optimizer.step()
         optimizer.zero_grad()
-        if layout == "mixed":
+        if layout in ("mixed", "mixed_kept", "compiled", "offload"):
             with torch.no_grad():
                 model(tiny.draw(2, 1)[0])
         if fault != "apart":  # training lets the ranks wait for each other

@@ -42,9 +42,10 @@ def without_edge(report):
     return {**report, "curvature": {key: value for key, value in report["curvature"].items() if key != "optimizer" and not key.startswith("edge_of_stability")}}
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("mixed", 2), ("fsdp1", 2)])
+@pytest.mark.parametrize(("layout", "ranks"), [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("mixed", 2), ("mixed_kept", 2), ("fsdp1", 2), ("compiled", 2), ("offload", 2)])
 def test_reports_are_those_of_one_process(train, layout, ranks):
-    """Uneven and empty shards, a tied head, a frozen bias; "mixed" is unsharded in bfloat16 at each snapshot."""
+    """Uneven and empty shards, a tied head, a frozen bias; "mixed" is unsharded in bfloat16 at each snapshot, and "compiled" has an activation checkpoint
+    inside."""
     plain, _ = train("plain", 1)
     assert plain["step"] == 4 and plain["curvature"]["edge_of_stability_ratio"]
     assert train(layout, ranks)[0] == plain
@@ -53,6 +54,13 @@ def test_reports_are_those_of_one_process(train, layout, ranks):
 @pytest.mark.parametrize(("layout", "ranks"), [("tp", 2), ("fsdp_tp", 4)])
 def test_tensor_parallel_reports_are_those_of_one_process(train, layout, ranks):
     assert train(layout, ranks)[0] == train("plain", 1, "even")[0]
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [("experts", 3), ("experts_fsdp", 4)])
+def test_expert_parallel_reports_are_those_of_one_process(train, layout, ranks):
+    """Ranks with two experts and one."""
+    plain, _ = train("plain", 1, "experts")
+    assert train(layout, ranks)[0] == plain
 
 
 def test_zero3_reports_are_those_of_one_process(train):
