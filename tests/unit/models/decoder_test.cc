@@ -171,7 +171,8 @@ TEST(DecoderTest, BuffersOfPublishedGpt2AreIgnored) {
 }
 
 TEST(DecoderTest, LearnedPositionsEndASequence) {
-  const ModelConfig config = ParsedTinyConfig("gpt2", ", \"n_positions\": 6");
+  const ModelConfig config =
+      ParsedTinyConfig("gpt2", ", \"n_positions\": 6, \"max_position_embeddings\": 6");
   const MapReader reader(RandomWeights(config));
   const Decoder decoder = Create(config, reader);
   EXPECT_TRUE(decoder.Embed(RandomTokens(2, 6, 37)).ok());
