@@ -46,6 +46,10 @@ struct Page {
     std::atomic<SnapshotResult> result{SnapshotResult::kFailed};
   } last_step;
 
+  /// On the page of a rank of a sharded model: the process of the rank that measures it (pid),
+  /// which stays the same. A rank that has outlived its launch is none of the next one.
+  std::atomic<pid_t> first_rank{0};
+
   /// Where the manifest of the shared memory lies in it.
   int64_t manifest_offset = 0;
   int64_t manifest_bytes = 0;

@@ -36,6 +36,11 @@ std::string PathOf(const ShardPlace& place) {
   return StrFormat("%s/rank-%04d.json", place.directory, place.rank);
 }
 
+// Beside an address, which may be that of a rank of another run.
+std::string RefusalPathOf(const ShardPlace& place) {
+  return StrFormat("%s/rank-%04d-refusal.json", place.directory, place.rank);
+}
+
 // When a process began, in the kernel's clock ticks: a number of a process may be used again. Empty
 // if there is none.
 std::string BeginOf(int64_t process) {
@@ -72,7 +77,7 @@ std::optional<int64_t> OwnerOf(const std::string& path) {
   const Json address = AddressIn(path);
   if (address.is_null() || address["host"] != Host() ||
       address["pid_namespace"] != PidNamespace() || address["process"] == getpid() ||
-      address.contains("refusal") || !Lives(address)) {
+      !Lives(address)) {
     return std::nullopt;
   }
   return address["process"].get<int64_t>();
@@ -85,7 +90,7 @@ void Remove(const std::string& path) {
   std::filesystem::remove(std::filesystem::path(path).parent_path(), ignored);
 }
 
-absl::Status Write(const ShardPlace& place, Json address) {
+absl::Status Write(const std::string& path, const ShardPlace& place, Json address) {
   std::error_code error;
   std::filesystem::create_directories(place.directory, error);
   if (error) return absl::UnavailableError(StrCat(place.directory, ": ", error.message()));
@@ -97,7 +102,7 @@ absl::Status Write(const ShardPlace& place, Json address) {
   address["pid_namespace"] = PidNamespace();
   const std::string text =
       address.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-  PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(PathOf(place)));
+  PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   PTQWATCH_RETURN_IF_ERROR(file.Append(text));
   return file.CommitUnsynced();
 }
@@ -111,21 +116,20 @@ absl::Status ShardAddress::Publish(const ShardPlace& place, int file) {
                                                 " of a run in the same directory (", path,
                                                 "): give this run a run_dir of its own"));
   }
-  PTQWATCH_RETURN_IF_ERROR(Write(place, {{"file", file}}));
+  PTQWATCH_RETURN_IF_ERROR(Write(path, place, {{"file", file}}));
   path_ = path;
   file_ = file;
   return absl::OkStatus();
 }
 
 void ShardAddress::Refuse(const ShardPlace& place, std::string_view why) {
-  if (!OwnerOf(PathOf(place))) Write(place, {{"refusal", why}}).IgnoreError();
+  Write(RefusalPathOf(place), place, {{"refusal", why}}).IgnoreError();
 }
 
 void ShardAddress::WithdrawRefusal(const ShardPlace& place) noexcept {
-  const Json address = AddressIn(PathOf(place));
-  if (!address.is_null() && address["process"] == getpid() && address.contains("refusal")) {
-    Remove(PathOf(place));
-  }
+  const std::string path = RefusalPathOf(place);
+  const Json address = AddressIn(path);
+  if (!address.is_null() && address["process"] == getpid()) Remove(path);
 }
 
 void ShardAddress::Withdraw() noexcept {

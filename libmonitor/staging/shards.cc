@@ -47,7 +47,7 @@ std::string Listed(const std::vector<int64_t>& ranks) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const SharedMemory> own,
-                                                     const Manifest& manifest,
+                                                     const Manifest& manifest, pid_t trainer,
                                                      steady_clock::time_point until,
                                                      const std::atomic<bool>& stopped) {
   const ShardPlace& place = *manifest.shard;
@@ -65,6 +65,14 @@ absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const Share
       if (ranks.contains(rank)) continue;
       auto memory = MemoryAt(path, place, rank);
       if (memory.ok()) {
+        pid_t first = 0;
+        if (!memory->first->page().first_rank.compare_exchange_strong(first, trainer) &&
+            first != trainer) {
+          return absl::FailedPreconditionError(
+              StrCat("the process of ", path, " is rank ", rank,
+                     " of a run in the same directory, and measured for process ", first,
+                     ": give this run a run_dir of its own"));
+        }
         ranks[rank] = {rank, std::move(memory->first), std::move(memory->second)};
       } else {
         problem = StrCat(" (of rank ", rank, ": ", memory.status(), ")");
@@ -231,13 +239,13 @@ void Shards::PassOn() noexcept {
       page.past = first.past;
       page.past_known = true;
     }
-    page.answers.ready = getpid();
     TrainerSwitches& to = page.switches;
     to.every = first.switches.every.load();
     to.stretch = first.switches.stretch.load();
     to.paused = first.switches.paused.load();
     to.requests = first.switches.requests.load();
     to.nothing_to_measure = first.switches.nothing_to_measure.load();
+    page.answers.ready = getpid();  // last: its rank may then train
   }
 }
 

@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_STAGING_SHARDS_H_
 #define PTQWATCH_STAGING_SHARDS_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -29,10 +31,11 @@ namespace ptqwatch::internal {
 class Shards {
  public:
   /// Waits until the ranks of this host that `own` names have published their memory, and checks
-  /// that their parts are a model. DeadlineExceeded if a rank has not, FailedPrecondition for parts
-  /// that are none, naming the rank; Cancelled once `stopped`.
+  /// that their parts are a model. `trainer` is the process of the rank that `own` belongs to.
+  /// DeadlineExceeded if a rank has not, FailedPrecondition for parts that are none, naming the
+  /// rank; Cancelled once `stopped`.
   static absl::StatusOr<std::unique_ptr<Shards>> Open(std::shared_ptr<const SharedMemory> own,
-                                                      const Manifest& manifest,
+                                                      const Manifest& manifest, pid_t trainer,
                                                       std::chrono::steady_clock::time_point until,
                                                       const std::atomic<bool>& stopped);
 

@@ -54,8 +54,8 @@ WorkerLink::~WorkerLink() {
 
 absl::Status WorkerLink::Gather() {
   if (!manifest_.shard) return absl::OkStatus();
-  PTQWATCH_ASSIGN_OR_RETURN(
-      shards_, Shards::Open(memory_, manifest_, steady_clock::now() + kLongestStart, stopped_));
+  PTQWATCH_ASSIGN_OR_RETURN(shards_, Shards::Open(memory_, manifest_, trainer(),
+                                                  steady_clock::now() + kLongestStart, stopped_));
   return absl::OkStatus();
 }
 

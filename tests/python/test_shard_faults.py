@@ -143,3 +143,28 @@ def test_a_second_run_leaves_the_first_alone(launch, digest):
     results = first.end()
     assert all(result["finished"] for result in results)
     assert first.steps()[-1] == STEPS and results[0]["report"]["snapshot_digest"] == digest
+
+
+def test_all_ranks_of_a_second_run_are_told_of_the_first(launch):
+    """It has more ranks."""
+    first = launch(2, 8, pauses=[[0, 4], [1, 4]])
+    for rank in range(2):
+        first.await_pause(rank, 4)
+    refused = launch(3, 8, worker={"start_timeout": 3.0}).end()
+    for rank in range(2):
+        first.go_on(rank, 4)
+    assert all(result["finished"] for result in first.end())
+    for result in refused:
+        assert "of a run in the same directory" in result["failure"]
+
+
+def test_the_part_of_an_earlier_launch_is_not_measured(launch):
+    """A rank of it lives on, and holds a step that the new ranks come to."""
+    earlier = launch(2, 8, every=4, alone=[3, 100], signals=[[0, 4, signal.SIGKILL]], pauses=[[1, 4]])
+    earlier.await_pause(1, 4)
+    assert earlier.processes[0].wait() == -signal.SIGKILL
+    eventually(lambda: not earlier.others())
+    refused = launch(2, 4, every=4, finish=1.0).end()
+    assert not earlier.steps()
+    for result in refused:
+        assert str(earlier.processes[1].pid) in result["failure"] and "is rank 1 of a run in the same directory" in result["failure"]

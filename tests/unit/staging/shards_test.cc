@@ -70,8 +70,8 @@ class ShardsTest : public ::testing::Test {
         ranks_.back()->address.Publish(ranks_.back()->place, ranks_.back()->memory->file()).ok());
   }
   absl::Status Open() {
-    auto opened =
-        Shards::Open(ranks_[0]->memory, ranks_[0]->manifest, steady_clock::now(), stopped_);
+    auto opened = Shards::Open(ranks_[0]->memory, ranks_[0]->manifest, trainer_,
+                               steady_clock::now(), stopped_);
     if (opened.ok()) shards_ = *std::move(opened);
     return opened.status();
   }
@@ -81,6 +81,7 @@ class ShardsTest : public ::testing::Test {
   TempDir dir_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::atomic<bool> stopped_{false};
+  pid_t trainer_ = 7;
   std::unique_ptr<Shards> shards_;
 };
 
@@ -249,6 +250,15 @@ TEST_F(ShardsTest, OtherLaunchesAndWhatIsLeftOfThemAreLeftOut) {
   EXPECT_TRUE(FindShards(ranks_[1]->place).memory.empty());
 }
 
+TEST_F(ShardsTest, ARankOfAnEarlierLaunchIsRefused) {
+  Start(2);
+  ASSERT_TRUE(Open().ok());
+  EXPECT_TRUE(Open().ok()) << "another process measures for the same launch";
+  trainer_ = 8;
+  EXPECT_THAT(std::string(Open().message()),
+              HasSubstr("is rank 1 of a run in the same directory, and measured for process 7"));
+}
+
 TEST_F(ShardsTest, AProcessInAnotherPidNamespaceIsNamed) {
   Start(2);
   const std::string path = Directory() + "/rank-0001.json";
@@ -296,7 +306,8 @@ TEST_F(ShardsTest, AnotherProcessKeepsItsAddress) {
   EXPECT_THAT(std::string(second.Publish(ranks_[1]->place, 0).message()),
               HasSubstr("is rank 1 of a run in the same directory"));
   ShardAddress::Refuse(ranks_[1]->place, "another run");
-  EXPECT_TRUE(FindShards(ranks_[1]->place).refusals.empty());
+  EXPECT_EQ(FindShards(ranks_[1]->place).refusals.at(1), "another run");
+  ShardAddress::WithdrawRefusal(ranks_[1]->place);
   replace("began", "\"1\"");  // that process has ended
   std::ofstream(path) << text;
   EXPECT_TRUE(second.Publish(ranks_[1]->place, 0).ok());
