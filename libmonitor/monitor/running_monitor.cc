@@ -66,11 +66,12 @@ void RunningMonitor::EndIdle() noexcept {
 }
 
 absl::Status RunningMonitor::Finish(std::chrono::milliseconds timeout, const CancelToken& cancel) {
+  // Now: the trainer may go on before this ends.
+  const int64_t last_step = core_->page->board.step().value_or(SlotPage::kNoStep);
   const absl::Status status = FinishStep(timeout, cancel);
   if (link_ != nullptr) {
     const auto newest = latest();
-    link_->TellFinished(core_->page->board.step().value_or(SlotPage::kNoStep), status,
-                        newest == nullptr ? 0 : newest->report.sequence);
+    link_->TellFinished(last_step, status, newest == nullptr ? 0 : newest->report.sequence);
   }
   return status;
 }
