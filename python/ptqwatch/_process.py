@@ -110,10 +110,10 @@ class ProcessMonitor:
     def _enter_shard(self, build, options):
         """Options for the monitor of this host."""
         run_dir = options.get("run_dir")
-        if build is None:
-            raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
         ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
         self._shard, self._measures, host, hosts = _native.enter_shard(*ranks, os.path.abspath(run_dir) if run_dir else "")
+        if build is None:
+            raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
         for name in ("rank", "ranks"):
             options.pop(name, None)
         if hosts > 1:

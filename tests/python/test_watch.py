@@ -402,7 +402,7 @@ def test_a_sharded_dtensor_is_refused(start_script):
         model = fully_shard(tiny.make_model(), mesh=torch.distributed.init_device_mesh("cpu", (2,)))
         monitor = ptqwatch.watch(model, losses=tiny.token_losses, probe=tiny.probe_batches(), mode="thread", ranks_from_environment=False)
         assert "sharded over ranks" in monitor.failure and "mode='process'" in monitor.failure, monitor.failure
-        for wrong, said in (({}, "run_dir = None"), ({"run_dir": "run"}, "build = None")):
+        for wrong, said in (({}, "run_dir is empty"), ({"run_dir": "run"}, "build = None")):
             monitor = ptqwatch.watch(model, losses="tiny:token_losses", probe=tiny.probe_batches(), **wrong)
             assert said in monitor.failure, monitor.failure
         partial = torch.distributed.tensor.DTensor.from_local(torch.ones(4, 4), model.up.weight.device_mesh, [torch.distributed.tensor.Partial()])
