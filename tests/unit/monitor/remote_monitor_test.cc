@@ -182,8 +182,8 @@ TEST_F(RemoteMonitorTest, ARankThatOnlyCopiesAndFailsLeavesTheRunAlone) {
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   EXPECT_FALSE((*monitor)->creation_status().ok());
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/lock"));
-  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/shards/rank-0001.json"))
-      << "the refusal, until the end of the process";
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/shards/rank-0001-refusal.json"))
+      << "until the end of the process";
 }
 
 TEST_F(RemoteMonitorTest, RefusesAShardedModelThatNoProcessMeasures) {
