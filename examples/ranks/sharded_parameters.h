@@ -25,7 +25,7 @@ class ShardedParameters {
   /// Waits for the other ranks; throws what RankGroup does.
   void Step(double learning_rate);
 
-  /// What a monitor needs to know.
+  /// For a monitor: the parts of this rank, and their optimizer.
   const std::vector<NamedTensor>& parts() const { return parts_; }
   OptimizerView Optimizer() const;
 

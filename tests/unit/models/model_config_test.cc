@@ -563,7 +563,7 @@ TEST(ModelConfigTest, NamesOtherWrongValues) {
   EXPECT_THAT(Refusal(config), HasSubstr("head_dim"));
 }
 
-// What transformers 5.24 makes of them is not what they seem to say.
+// transformers 5.24 reads them otherwise than they seem to say.
 TEST(ModelConfigTest, NamesKeysThatWouldBeReadOtherwise) {
   const auto refusal = [](json config, const json& keys) {
     config.update(keys);
