@@ -19,10 +19,12 @@
 #include "monitor/inert_monitor.h"
 #include "monitor/monitor_part.h"
 #include "monitor/rank_place.h"
+#include "monitor/relay_monitor.h"
 #include "monitor/remote_monitor.h"
 #include "monitor/running_monitor.h"
 #include "monitor/shard_rank.h"
 #include "ptqwatch/measure_for_trainer.h"
+#include "staging/worker_link.h"
 
 namespace ptqwatch {
 namespace {
@@ -64,8 +66,18 @@ absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
       }
       return internal::RemoteMonitor::Start(std::move(subject), options, given, shard);
     }
-    auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject), link);
-    PTQWATCH_RETURN_IF_ERROR(running->Start(options, exporters));
+    MonitorOptions measured = options;
+    if (link != nullptr) {
+      PTQWATCH_RETURN_IF_ERROR(link->Gather());
+      const std::shared_ptr<internal::Shards>& shards = link->shards();
+      if (shards != nullptr && shards->relay() != nullptr) {
+        return Part(std::make_unique<internal::RelayMonitor>(*shards->relay(), link->page()));
+      }
+      // The work is not shared with hosts that only have parts.
+      if (shards != nullptr && shards->several_hosts()) measured.ranks = 1;
+    }
+    auto running = std::make_unique<internal::RunningMonitor>(measured, std::move(subject), link);
+    PTQWATCH_RETURN_IF_ERROR(running->Start(measured, exporters));
     return Part(std::move(running));
   });
 }
@@ -167,6 +179,7 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Create(
     }
     auto part = placed.ok() ? Start(std::move(subject), options, given, shard, exporters, link)
                             : absl::StatusOr<std::unique_ptr<internal::MonitorPart>>(placed);
+    if (link != nullptr && !part.ok()) link->TellFailure(internal::Message(part.status()));
     if (shard && !part.ok()) {
       internal::RefuseShard(shard->place, internal::Message(part.status()));
       if (!shard->measures) options.run_dir.clear();  // the run is another rank's

@@ -91,12 +91,12 @@ absl::StatusOr<ShardRank> FindShardRank(RankPlace place, const std::string& run_
   PTQWATCH_ASSIGN_OR_RETURN(const auto local, LocalPlace(place, variable));
   ShardRank shard{.place = {.directory = StrCat(run_dir, "/shards"),
                             .rank = place.rank,
-                            .local_ranks = local.second},
-                  .measures = local.first == 0,
-                  .hosts = place.ranks / local.second};
-  PTQWATCH_ASSIGN_OR_RETURN(shard.host, HostOf(place, local.first, local.second, variable));
+                            .local_ranks = local.second,
+                            .hosts = place.ranks / local.second},
+                  .measures = local.first == 0};
+  PTQWATCH_ASSIGN_OR_RETURN(shard.place.host, HostOf(place, local.first, local.second, variable));
   for (const char* const name : kJobVariables) shard.place.job += TextOf(variable, name) + ":";
-  shard.place.job += StrCat(place.ranks, ":", shard.host, ":", call);
+  shard.place.job += StrCat(place.ranks, ":", call);
   return shard;
 }
 
@@ -108,9 +108,9 @@ absl::StatusOr<ShardRank> EnterShard(MonitorOptions& options) {
   PTQWATCH_ASSIGN_OR_RETURN(ShardRank shard, FindShardRank(place, options.run_dir, variable));
   options.rank.reset();
   options.ranks.reset();
-  if (shard.hosts > 1) {
-    options.rank = shard.host;
-    options.ranks = shard.hosts;
+  if (shard.place.hosts > 1) {
+    options.rank = shard.place.host;
+    options.ranks = shard.place.hosts;
   }
   options.ranks_from_environment = false;
   if (!shard.measures) options.serve.reset();
@@ -123,11 +123,6 @@ void RefuseShard(const ShardPlace& place, std::string_view why) {
   new AtProcessEnd([place] { ShardAddress::WithdrawRefusal(place); });
 }
 
-std::string ShardProblem(const ShardPlace& place) {
-  const ShardsFound found = FindShards(place);
-  if (found.refusals.empty()) return "";
-  const auto& [rank, why] = *found.refusals.begin();
-  return StrCat("rank ", rank, " does not share its part of the model: ", why);
-}
+std::string ShardProblem(const ShardPlace& place) { return FindRefusal(place); }
 
 }  // namespace ptqwatch::internal

@@ -17,8 +17,6 @@ namespace ptqwatch::internal {
 struct ShardRank {
   ShardPlace place;
   bool measures = true;  ///< the first rank of its host, which starts the process that measures
-  int64_t host = 0;
-  int64_t hosts = 1;
 };
 
 /// Whether `subject` lists parts (NamedTensor::global_shape). Errors are its exceptions.

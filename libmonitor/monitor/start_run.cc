@@ -46,7 +46,6 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLin
   const auto open = [&]() -> absl::Status {
     ModelSessionOptions opened = SessionOptions(options, {}, core.context.host_bytes);
     if (link != nullptr) {
-      PTQWATCH_RETURN_IF_ERROR(link->Gather());
       opened.live = link->LiveTensors();
       opened.any_order = link->shards() != nullptr;
       opened.trainer_device = at::Device(link->manifest().device);

@@ -39,7 +39,8 @@ std::string ToJson(const Manifest& manifest) {
             {"longest_silence_ms", manifest.longest_silence_ms}};
   if (manifest.shard) {
     const ShardPlace& shard = *manifest.shard;
-    json["shard"] = {shard.job, shard.directory, shard.rank, shard.local_ranks};
+    json["shard"] = {shard.job,         shard.directory, shard.rank,
+                     shard.local_ranks, shard.host,      shard.hosts};
   }
   if (manifest.rank) json["rank"] = *manifest.rank;
   if (manifest.ranks) json["ranks"] = *manifest.ranks;
@@ -58,7 +59,8 @@ absl::StatusOr<Manifest> ManifestFromJson(std::string_view json) {
                       .longest_silence_ms = read.at("longest_silence_ms")};
     if (read.contains("shard")) {
       const Json& shard = read["shard"];
-      manifest.shard = {shard.at(0), shard.at(1), shard.at(2), shard.at(3)};
+      manifest.shard = {shard.at(0), shard.at(1), shard.at(2),
+                        shard.at(3), shard.at(4), shard.at(5)};
     }
     if (read.contains("rank")) manifest.rank = read["rank"].get<int64_t>();
     if (read.contains("ranks")) manifest.ranks = read["ranks"].get<int64_t>();

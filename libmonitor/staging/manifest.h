@@ -15,10 +15,12 @@ namespace ptqwatch::internal {
 
 /// The place of a process among those over which a model is sharded.
 struct ShardPlace {
-  std::string job = {};        ///< equal for the ranks of a launch on a host, and for no others
+  std::string job = {};        ///< equal for the ranks of a launch, and for no others
   std::string directory = {};  ///< where the ranks find each other
   int64_t rank = 0;            ///< in the whole job
   int64_t local_ranks = 1;     ///< processes of the job on this host
+  int64_t host = 0;
+  int64_t hosts = 1;
 };
 
 /// The contents of the memory that a trainer shares with the process that measures.

@@ -32,6 +32,9 @@ std::string PidNamespace() {
   return {link.data(), static_cast<size_t>(std::max<ssize_t>(length, 0))};
 }
 
+// Launchers' hosts may be containers of one machine.
+std::string JobOnHost(const ShardPlace& place) { return StrCat(place.job, ":", place.host); }
+
 std::string PathOf(const ShardPlace& place) {
   return StrFormat("%s/rank-%04d.json", place.directory, place.rank);
 }
@@ -83,6 +86,20 @@ std::optional<int64_t> OwnerOf(const std::string& path) {
   return address["process"].get<int64_t>();
 }
 
+// Those of the job on the host of that place.
+std::vector<Json> AddressesOf(const ShardPlace& place) {
+  const std::string job = JobOnHost(place);
+  std::vector<Json> addresses;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(place.directory, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() != ".json") continue;
+    Json address = AddressIn(entry->path().string());
+    if (!address.is_null() && address["job"] == job) addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
 void Remove(const std::string& path) {
   unlink(path.c_str());
   // Fails unless it was the last one.
@@ -97,7 +114,7 @@ absl::Status Write(const std::string& path, const ShardPlace& place, Json addres
   address["process"] = getpid();
   address["began"] = BeginOf(getpid());
   address["rank"] = place.rank;
-  address["job"] = place.job;
+  address["job"] = JobOnHost(place);
   address["host"] = Host();
   address["pid_namespace"] = PidNamespace();
   const std::string text =
@@ -116,6 +133,7 @@ absl::Status ShardAddress::Publish(const ShardPlace& place, int file) {
                                                 " of a run in the same directory (", path,
                                                 "): give this run a run_dir of its own"));
   }
+  unlink(RefusalPathOf(place).c_str());
   PTQWATCH_RETURN_IF_ERROR(Write(path, place, {{"file", file}}));
   path_ = path;
   file_ = file;
@@ -145,12 +163,8 @@ ShardsFound FindShards(const ShardPlace& place) {
   ShardsFound found;
   const std::string host = Host();
   const std::string pid_namespace = PidNamespace();
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(place.directory, error), end;
-       !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() != ".json") continue;
-    const Json address = AddressIn(entry->path().string());
-    if (address.is_null() || address["job"] != place.job || address["host"] != host) continue;
+  for (const Json& address : AddressesOf(place)) {
+    if (address["host"] != host) continue;
     const auto rank = address["rank"].get<int64_t>();
     if (address["pid_namespace"] != pid_namespace) {
       found.unreachable.push_back(rank);
@@ -164,6 +178,19 @@ ShardsFound FindShards(const ShardPlace& place) {
     }
   }
   return found;
+}
+
+std::string FindRefusal(const ShardPlace& place) {
+  const std::string host = Host();
+  const std::string pid_namespace = PidNamespace();
+  for (const Json& address : AddressesOf(place)) {
+    if (!address.contains("refusal")) continue;
+    const bool visible = address["host"] == host && address["pid_namespace"] == pid_namespace;
+    if (visible && !Lives(address)) continue;
+    return StrCat("rank ", address["rank"].get<int64_t>(),
+                  " does not share its part of the model: ", address["refusal"].get<std::string>());
+  }
+  return "";
 }
 
 }  // namespace ptqwatch::internal

@@ -22,7 +22,8 @@ class ShardAddress {
   ShardAddress& operator=(const ShardAddress&) = delete;
   ~ShardAddress() { Withdraw(); }
 
-  /// Once. `file` is the descriptor of the memory. Errors are the file system's and name the path.
+  /// Once. `file` is the descriptor of the memory. Withdraws a refusal that an earlier launch left.
+  /// Errors are the file system's and name the path.
   absl::Status Publish(const ShardPlace& place, int file);
   /// Removes the file, unless another address has taken its place. Idempotent; any thread.
   void Withdraw() noexcept;
@@ -46,8 +47,11 @@ struct ShardsFound {
   std::vector<int64_t> unreachable;
 };
 
-/// Looks for the ranks of `place.job` in its directory. Those of other hosts are left out.
+/// Looks for the ranks of `place.job` on `place.host` in its directory. Those that run on another
+/// machine than this process are left out.
 ShardsFound FindShards(const ShardPlace& place);
+/// The refusal of a rank there, which may run on another machine; empty if there is none.
+std::string FindRefusal(const ShardPlace& place);
 
 }  // namespace ptqwatch::internal
 

@@ -24,6 +24,8 @@ using std::chrono::steady_clock;
 constexpr milliseconds kLookForRanks{50};
 // How far ranks may be apart in time. Training itself lets them wait for each other.
 constexpr std::chrono::seconds kLongestWait{60};
+// The same if the snapshots of other hosts come through a file system.
+constexpr std::chrono::seconds kLongestWaitForHosts{600};
 
 // The memory behind a path; an error if there is none, or none of this launch.
 absl::StatusOr<std::pair<std::shared_ptr<const SharedMemory>, Manifest>> MemoryAt(
@@ -46,10 +48,10 @@ std::string Listed(const std::vector<int64_t>& ranks) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const SharedMemory> own,
-                                                     const Manifest& manifest, pid_t trainer,
-                                                     steady_clock::time_point until,
-                                                     const std::atomic<bool>& stopped) {
+absl::StatusOr<std::vector<Shards::Rank>> Shards::Gather(std::shared_ptr<const SharedMemory> own,
+                                                         const Manifest& manifest, pid_t trainer,
+                                                         steady_clock::time_point until,
+                                                         const std::atomic<bool>& stopped) {
   const ShardPlace& place = *manifest.shard;
   std::map<int64_t, Rank> ranks;
   ranks[place.rank] = {place.rank, std::move(own), manifest};
@@ -95,20 +97,59 @@ absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const Share
   }
   std::vector<Rank> listed;
   listed.push_back(std::move(ranks.extract(place.rank).mapped()));
-  for (auto& [number, rank] : ranks) {
-    if (rank.manifest.schedule != manifest.schedule) {
-      return absl::FailedPreconditionError(
-          StrCat("the ranks have different options: schedule of rank ", place.rank, ": ",
-                 manifest.schedule, "; of rank ", number, ": ", rank.manifest.schedule));
-    }
-    listed.push_back(std::move(rank));
+  for (auto& [unused, rank] : ranks) listed.push_back(std::move(rank));
+  return listed;
+}
+
+absl::StatusOr<std::unique_ptr<Shards>> Shards::Open(std::shared_ptr<const SharedMemory> own,
+                                                     const Manifest& manifest, pid_t trainer,
+                                                     steady_clock::time_point until,
+                                                     const std::atomic<bool>& stopped) {
+  PTQWATCH_ASSIGN_OR_RETURN(std::vector<Rank> ranks,
+                            Gather(std::move(own), manifest, trainer, until, stopped));
+  std::unique_ptr<Shards> shards(new Shards(std::move(ranks)));
+  absl::Status whole = shards->Assemble();
+  if (absl::IsNotFound(whole) && manifest.shard->hosts > 1) {
+    whole = shards->LookToOtherHosts(*manifest.shard, until, stopped);
   }
-  std::unique_ptr<Shards> shards(new Shards(std::move(listed)));
-  PTQWATCH_RETURN_IF_ERROR(shards->Assemble());
+  PTQWATCH_RETURN_IF_ERROR(whole);
   return shards;
 }
 
+absl::Status Shards::LookToOtherHosts(const ShardPlace& place, steady_clock::time_point until,
+                                      const std::atomic<bool>& stopped) {
+  if (place.host > 0) {
+    std::vector<HostRelay::Rank> local;
+    for (const Rank& rank : ranks_) local.push_back({rank.rank, rank.memory});
+    relay_ = std::make_unique<HostRelay>(place, std::move(local));
+    return absl::OkStatus();
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(far_, FarRanks::Join(place, until, stopped));
+  for (const FarRanks::Rank& rank : far_->ranks()) {
+    ranks_.push_back({rank.rank, rank.memory, rank.manifest});
+  }
+  const absl::Status whole = Assemble();
+  if (!whole.ok()) far_->Fail(Message(whole));
+  return whole;
+}
+
+void Shards::Fail(std::string_view why) noexcept {
+  if (far_ != nullptr) far_->Fail(why);
+}
+
+void Shards::End() noexcept {
+  if (far_ != nullptr) far_->End();
+  if (relay_ != nullptr) relay_->End();
+}
+
 absl::Status Shards::Assemble() {
+  for (const Rank& rank : ranks_) {
+    const std::string& schedule = ranks_[0].manifest.schedule;
+    if (rank.manifest.schedule == schedule) continue;
+    return absl::FailedPreconditionError(
+        StrCat("the ranks have different options: schedule of rank ", ranks_[0].rank, ": ",
+               schedule, "; of rank ", rank.rank, ": ", rank.manifest.schedule));
+  }
   std::vector<WholeTensors::Rank> weights;
   std::vector<WholeTensors::Rank> moments;
   std::vector<std::vector<SharedTensor>> layouts;  // of the moments, which are cut as the weights
@@ -188,6 +229,10 @@ std::string Shards::Describe() const {
                 ? StrCat("  rank ", rank.rank, ": only parts that ranks before it have\n")
                 : StrFormat("  rank %d: %.3f MB of weights\n", rank.rank,
                             1e-6 * static_cast<double>(bytes->second));
+  }
+  if (far_ != nullptr) {
+    text += StrCat("  those from rank ", far_->ranks().front().rank,
+                   " on are on other hosts, and come through run_dir\n");
   }
   return text;
 }
@@ -276,7 +321,8 @@ std::optional<std::string> Shards::Drop() {
   const auto now = steady_clock::now();
   const int64_t step = holding[0]->slot().header.info.step;
   if (std::exchange(waiting_for_, step) != step) waiting_since_ = now;
-  const bool too_long = now - waiting_since_ > kLongestWait;
+  const std::chrono::seconds longest = far_ != nullptr ? kLongestWaitForHosts : kLongestWait;
+  const bool too_long = now - waiting_since_ > longest;
   for (const Rank* rank : holding) {
     std::optional<std::string> lacking = Lacking(*rank);
     if (!lacking && !too_long) continue;
@@ -285,7 +331,7 @@ std::optional<std::string> Shards::Drop() {
       for (const Rank& other : ranks_) {
         if (!other.slot().filled()) missing.push_back(other.rank);
       }
-      lacking = StrCat(Listed(missing), " did not arrive within ", kLongestWait.count(), " s");
+      lacking = StrCat(Listed(missing), " did not arrive within ", longest.count(), " s");
     }
     const SnapshotHeader& header = rank->slot().header;
     // A request is served again.

@@ -17,6 +17,8 @@
 #include "base/mutex.h"
 #include "handover/page.h"
 #include "ptqwatch/subject.h"
+#include "staging/far_ranks.h"
+#include "staging/host_relay.h"
 #include "staging/manifest.h"
 #include "staging/shared_memory.h"
 #include "staging/shared_optimizer.h"
@@ -31,13 +33,23 @@ namespace ptqwatch::internal {
 class Shards {
  public:
   /// Waits until the ranks of this host that `own` names have published their memory, and checks
-  /// that their parts are a model. `trainer` is the process of the rank that `own` belongs to.
-  /// DeadlineExceeded if a rank has not, FailedPrecondition for parts that are none, naming the
-  /// rank; Cancelled once `stopped`.
+  /// that their parts are a model. If a host has only a part of it, the first host waits for the
+  /// ranks of all, and the others get a relay. `trainer` is the process of the rank that `own`
+  /// belongs to. DeadlineExceeded if a rank has not, FailedPrecondition or NotFound for parts that
+  /// are none, naming the rank or the tensor; Cancelled once `stopped`.
   static absl::StatusOr<std::unique_ptr<Shards>> Open(std::shared_ptr<const SharedMemory> own,
                                                       const Manifest& manifest, pid_t trainer,
                                                       std::chrono::steady_clock::time_point until,
                                                       const std::atomic<bool>& stopped);
+
+  /// Not null if another host measures; then only this may be called.
+  HostRelay* relay() const { return relay_.get(); }
+  /// Whether there are ranks of other hosts among these.
+  bool several_hosts() const { return far_ != nullptr; }
+  /// Tells the other hosts, which would wait, that nothing is measured.
+  void Fail(std::string_view why) noexcept;
+  /// Removes what other hosts read. Any thread, at the end.
+  void End() noexcept;
 
   /// The whole tensors: at first, those with which the ranks began.
   const std::vector<NamedTensor>& tensors() const { return weights_->tensors(); }
@@ -84,7 +96,16 @@ class Shards {
     SlotPage& slot() const { return memory->page().slot; }
   };
   explicit Shards(std::vector<Rank> ranks) : ranks_(std::move(ranks)) {}
+  // FindShards, until all ranks of this host are there.
+  static absl::StatusOr<std::vector<Rank>> Gather(std::shared_ptr<const SharedMemory> own,
+                                                  const Manifest& manifest, pid_t trainer,
+                                                  std::chrono::steady_clock::time_point until,
+                                                  const std::atomic<bool>& stopped);
   absl::Status Assemble();
+  // The same if this host has only a part, with the ranks of all hosts, or the relay.
+  absl::Status LookToOtherHosts(const ShardPlace& place,
+                                std::chrono::steady_clock::time_point until,
+                                const std::atomic<bool>& stopped);
   // Whether all slots hold the same step.
   bool AllHold() const;
   // Why the snapshot of a rank cannot become complete.
@@ -92,6 +113,8 @@ class Shards {
 
   mutable Mutex mutex_;
   std::vector<Rank> ranks_;  // the first is the one that started this process
+  std::unique_ptr<FarRanks> far_;
+  std::unique_ptr<HostRelay> relay_;
   std::optional<WholeTensors> weights_;
   std::optional<WholeTensors> moments_;
   std::chrono::steady_clock::time_point waiting_since_ ABSL_GUARDED_BY(mutex_);

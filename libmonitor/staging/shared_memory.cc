@@ -83,6 +83,16 @@ absl::StatusOr<SharedMemory> SharedMemory::Make(int64_t bytes, std::string_view 
   return made;
 }
 
+absl::StatusOr<SharedMemory> SharedMemory::MakeFor(int64_t content_bytes,
+                                                   std::string_view manifest) {
+  return Make(kFirstTensor + content_bytes, manifest, /*every=*/0, /*stretch=*/0);
+}
+
+absl::Span<char> SharedMemory::content() const {
+  return {static_cast<char*>(At(kFirstTensor)),
+          static_cast<size_t>(page().manifest_offset - kFirstTensor)};
+}
+
 absl::StatusOr<SharedMemory> SharedMemory::Map(int file) {
   struct stat info {};
   if (fstat(file, &info) != 0 || info.st_size < kFirstTensor) {

@@ -9,6 +9,7 @@
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/process_end.h"
 #include "handover/page.h"
 #include "ptqwatch/subject.h"
@@ -44,6 +45,8 @@ class SharedMemory {
   /// ResourceExhausted if memory is short.
   static absl::StatusOr<SharedMemory> Make(int64_t bytes, std::string_view manifest, int64_t every,
                                            int stretch);
+  /// The same for a copy of the memory of another host's rank, with `content_bytes`.
+  static absl::StatusOr<SharedMemory> MakeFor(int64_t content_bytes, std::string_view manifest);
   /// Worker: maps the file, the tensors only for reading. Takes the descriptor.
   /// FailedPrecondition if it does not begin with a page of this version.
   static absl::StatusOr<SharedMemory> Map(int file);
@@ -58,6 +61,8 @@ class SharedMemory {
     return {static_cast<const char*>(At(page().manifest_offset)),
             static_cast<size_t>(page().manifest_bytes)};
   }
+  /// All between the page and the manifest: tensors and the optimizer's state.
+  absl::Span<char> content() const;
   void* At(int64_t offset) const { return static_cast<char*>(memory_) + offset; }
   /// The tensors, which must not be used after this object; undefined for offset 0.
   std::vector<NamedTensor> Tensors(const std::vector<SharedTensor>& layout) const;

@@ -166,9 +166,8 @@ absl::StatusOr<WholeTensors> WholeTensors::Make(const std::vector<Rank>& ranks) 
     for (const Part& part : whole.parts) covered += part.elements();
     const int64_t elements = Product(whole.sizes);
     if (covered != elements) {
-      return absl::FailedPreconditionError(StrCat("the ranks of this host have ", covered,
-                                                  " of the ", elements, " elements of '",
-                                                  whole.name, "'"));
+      return absl::NotFoundError(StrCat("the ranks have ", covered, " of the ", elements,
+                                        " elements of '", whole.name, "'"));
     }
     whole.tensor = at::empty(whole.sizes, at::TensorOptions().dtype(whole.dtype));
     for (const Part& part : whole.parts) {

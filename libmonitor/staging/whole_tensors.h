@@ -27,8 +27,8 @@ class WholeTensors {
 
   /// Checks that the parts cover each tensor once, apart from equal parts, of which the first is
   /// used, and makes the tensors. Tensors are listed in the order in which `ranks` list them first.
-  /// FailedPrecondition, naming tensor and rank, if parts do not fit into the whole, overlap, have
-  /// other dtypes or ties, or do not cover it.
+  /// FailedPrecondition, naming tensor and rank, if parts do not fit into the whole, overlap, or
+  /// have other dtypes or ties; NotFound, naming the tensor, if they do not cover it.
   static absl::StatusOr<WholeTensors> Make(const std::vector<Rank>& ranks);
 
   /// Tied tensors are one. The memory of all stays the same.

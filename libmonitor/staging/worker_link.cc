@@ -56,7 +56,9 @@ absl::Status WorkerLink::Gather() {
   if (!manifest_.shard) return absl::OkStatus();
   PTQWATCH_ASSIGN_OR_RETURN(shards_, Shards::Open(memory_, manifest_, trainer(),
                                                   steady_clock::now() + kLongestStart, stopped_));
-  return absl::OkStatus();
+  gathered_ = true;
+  if (shards_->relay() == nullptr) return absl::OkStatus();
+  return shards_->relay()->Start(steady_clock::now() + kLongestStart, stopped_);
 }
 
 void WorkerLink::Connect(Measurer measurer) {
@@ -119,7 +121,10 @@ WorkerLink::End WorkerLink::Run() {
   milliseconds look = kLook;
   while (!stopped_.load(std::memory_order_relaxed)) {
     woken = Wait(look) || woken;
-    if (TrainerEnded()) return End::kTrainerGone;
+    if (TrainerEnded()) {
+      if (gathered_ && shards_ != nullptr) shards_->End();
+      return End::kTrainerGone;
+    }
     std::shared_ptr<const Measurer> measurer;
     {
       MutexLock lock(mutex_);
@@ -151,6 +156,7 @@ void WorkerLink::Stop() {
   stopped_ = true;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(stop_, &one, sizeof(one));
+  if (gathered_ && shards_ != nullptr) shards_->End();
 }
 
 FillOutcome WorkerLink::TakeLast(steady_clock::time_point deadline, const CancelToken& cancel) {

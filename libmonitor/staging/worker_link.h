@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -54,9 +55,14 @@ class WorkerLink {
   static absl::StatusOr<std::unique_ptr<WorkerLink>> Open(const Options& options);
   ~WorkerLink();
 
-  /// If the model is sharded, waits for the other ranks of this host, whose parts LiveTensors and
-  /// Optimizer then include. Call it first. Errors are those of Shards::Open.
+  /// If the model is sharded, waits for the other ranks, whose parts LiveTensors and Optimizer then
+  /// include, unless another host measures (Shards::relay). Call it first. Errors are those of
+  /// Shards::Open.
   absl::Status Gather();
+  /// Any thread: nothing will be measured, which other hosts may wait for.
+  void TellFailure(std::string_view why) {
+    if (shards_ != nullptr) shards_->Fail(why);
+  }
 
   /// Keeps the memory mapped.
   std::shared_ptr<Page> page() { return {memory_, &page_}; }
@@ -98,7 +104,7 @@ class WorkerLink {
   }
   /// Any thread: the worker has sent an alarm to the trainer.
   void CountAlarm() { page_.alarms.fetch_add(1, std::memory_order_release); }
-  /// Any thread: makes Run return.
+  /// Any thread: makes Run return, and removes what other hosts read.
   void Stop();
 
  private:
@@ -116,7 +122,8 @@ class WorkerLink {
   const Manifest manifest_;
   const std::optional<SharedOptimizer> optimizer_;
   std::shared_ptr<Shards> shards_;
-  int64_t incomplete_ = 0;  // snapshots; used by Run
+  std::atomic<bool> gathered_{false};  // after shards_
+  int64_t incomplete_ = 0;             // snapshots; used by Run
   const int stop_;
   std::atomic<bool> stopped_{false};
   uint64_t server_seen_ = 0;  // used by Run

@@ -111,7 +111,8 @@ class ProcessMonitor:
         """Options for the monitor of this host."""
         run_dir = options.get("run_dir")
         ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
-        self._shard, self._measures, host, hosts = _native.enter_shard(*ranks, os.path.abspath(run_dir) if run_dir else "")
+        self._shard, self._measures = _native.enter_shard(*ranks, os.path.abspath(run_dir) if run_dir else "")
+        host, hosts = self._shard[-2:]
         if build is None:
             raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
         for name in ("rank", "ranks"):

@@ -49,15 +49,15 @@ milliseconds FromSeconds(double seconds) {
 }
 
 internal::ShardPlace PlaceFrom(const py::object& fields) {
-  auto [job, directory, rank, local_ranks] =
-      fields.cast<std::tuple<std::string, std::string, int64_t, int64_t>>();
-  return {std::move(job), std::move(directory), rank, local_ranks};
+  auto [job, directory, rank, local_ranks, host, hosts] =
+      fields.cast<std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>>();
+  return {std::move(job), std::move(directory), rank, local_ranks, host, hosts};
 }
 
 // The trainer's side, and the process that measures.
 class NativeTrainer {
  public:
-  // `shard`: (job, directory, rank, local ranks) of a model that is sharded, or None.
+  // `shard`: (job, directory, rank, local ranks, host, hosts) of a model that is sharded, or None.
   NativeTrainer(const py::object& adapter, const py::dict& fields, double longest_silence,
                 const py::object& shard) {
     MonitorOptions options = OptionsFrom(fields);
@@ -273,12 +273,12 @@ void BindProcess(py::module_& module) {
       [](int64_t rank, int64_t ranks, const std::string& run_dir) {
         const auto shard = ValueOrRaise(internal::FindShardRank(
             {rank, ranks}, run_dir, [](const char* name) { return getenv(name); }));
-        return py::make_tuple(py::make_tuple(shard.place.job, shard.place.directory,
-                                             shard.place.rank, shard.place.local_ranks),
-                              shard.measures, shard.host, shard.hosts);
+        const internal::ShardPlace& place = shard.place;
+        return py::make_tuple(py::make_tuple(place.job, place.directory, place.rank,
+                                             place.local_ranks, place.host, place.hosts),
+                              shard.measures);
       },
-      "The place of a rank of a sharded model, whether it measures, its host and the number of "
-      "hosts.");
+      "The place of a rank of a sharded model, and whether it starts the process that measures.");
   module.def("refuse_shard", [](const py::object& shard, const std::string& why) {
     internal::RefuseShard(PlaceFrom(shard), why);
   });

@@ -11,6 +11,7 @@
 #include "ATen/ops/ones.h"
 #include "absl/cleanup/cleanup.h"
 #include "snapshot/tensor_table.h"
+#include "staging/host_state.h"
 #include "staging/shard_address.h"
 #include "staging/whole_tensors.h"
 
@@ -63,6 +64,23 @@ BENCHMARK(BM_Assemble)
     ->Args({64, 0})
     ->Args({64, 1})
     ->Unit(benchmark::kMillisecond);
+
+// The same bytes from a rank of another host, through a file in the temporary directory.
+void BM_Image(benchmark::State& state) {
+  const Sharded model(1, /*matrices=*/32, /*columns=*/false);
+  const std::string path = std::filesystem::temp_directory_path() / "ptqwatch_bench_image";
+  const absl::Cleanup remove = [&] { std::filesystem::remove(path); };
+  const HostKey key = KeyOf(*model.memory[0]);
+  if (!WriteImage(path, *model.memory[0]).ok()) return state.SkipWithError("no file");
+  const SharedMemory copy = MemoryOfImage(path, key).value();
+  for (auto _ : state) {
+    if (!WriteImage(path, *model.memory[0]).ok() || !ReadImage(path, key, copy).ok()) {
+      return state.SkipWithError("no file");
+    }
+  }
+  state.SetBytesProcessed(state.iterations() * 32 * kSize * kSize * 4);
+}
+BENCHMARK(BM_Image)->Unit(benchmark::kMillisecond);
 
 // The same bytes by memcpy.
 void BM_Copy(benchmark::State& state) {

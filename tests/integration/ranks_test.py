@@ -42,11 +42,12 @@ def reports(lines):
 class Launch:
     """One launch of the example: a process for each rank, by its number."""
 
-    def __init__(self, test, ranks, *flags, niced=(), flags_of=None):
+    def __init__(self, test, ranks, *flags, niced=(), flags_of=None, hosts=1):
         store = os.path.join(test.enterContext(tempfile.TemporaryDirectory()), "store")
         self.ranks = [
             test.enterContext(Trainer(RANKS, *SMALL, "--store", store, *flags, *(flags_of or {}).get(rank, ()), short=False,
-                                      env={"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
+                                      env={"RANK": str(rank), "LOCAL_RANK": str(rank % (ranks // hosts)), "WORLD_SIZE": str(ranks),
+                                           "LOCAL_WORLD_SIZE": str(ranks // hosts), "GROUP_RANK": str(rank // (ranks // hosts))},
                                       before=(lambda: os.nice(10)) if rank in niced else None))
             for rank in range(ranks)]
 
@@ -308,6 +309,10 @@ class Sharded(RankRuns):
         self.assertIsNotNone(sharded[60]["curvature"]["top_eigenvalue"])
         self.assertEqual(sharded, self.measured(copies))
         self.assertFalse(os.path.exists(os.path.join(self.run_dir, "shards")))
+        hosts = os.path.join(self.folder, "hosts")
+        self.assertEqual(self.trains(4, *flags, "--sharded", "--run-dir", hosts, hosts=2), weights)
+        self.assertEqual(self.measured(hosts), sharded)
+        self.assertFalse(os.path.exists(os.path.join(hosts, "shards")))
 
     def test_a_rank_that_stands_still_and_one_that_is_killed(self):
         launch = Launch(self, 3, *self.FLAGS[2:], "--steps", "1000000", "--sharded", "--timeout", "5", "--run-dir", self.run_dir)

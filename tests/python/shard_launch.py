@@ -11,17 +11,21 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Launch:
-    """The ranks of one launch. Each has a working directory that no other process has."""
+    """The ranks of one launch, on as many hosts as it says. Each has a working directory that no other process has."""
 
-    def __init__(self, forks, folder, run_dir, ranks, **options):
+    def __init__(self, forks, folder, run_dir, ranks, hosts=1, **options):
         self.folder, self.run_dir, self.ranks = folder, run_dir, ranks
+        self.measured = run_dir / "rank-0000" if (run_dir / "rank-0000").exists() or hosts > 1 else run_dir
         folder.mkdir()
         self.options = {"ranks": ranks, "store": str(folder / "store"), "run_dir": str(run_dir), "layout": "fsdp" if ranks > 1 else "plain", "first": 1,
                         "every": 2, "alone": [0, 0], "pauses": [], "signals": [], "memory": None, "finish": 100.0, "early": [0.0], "worker": None,
                         **options}
         environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
         self.processes = []
+        local = ranks // hosts
         for rank in range(ranks):
+            if hosts > 1:
+                environment |= {"LOCAL_RANK": str(rank % local), "LOCAL_WORLD_SIZE": str(local), "GROUP_RANK": str(rank // local)}
             with open(os.devnull) as nothing, open(folder / f"{rank}.out", "w") as out, open(folder / f"{rank}.err", "w") as err:
                 self.processes.append(forks.start([HERE / "shard_fault_trainer.py", str(folder), str(rank), json.dumps(self.options)], folder,
                                                   environment, [nothing.fileno(), out.fileno(), err.fileno()]))
@@ -46,7 +50,7 @@ class Launch:
         return [entry["step"] for entry in self._journal() if "event" not in entry]
 
     def _journal(self):
-        path = self.run_dir / "journal.jsonl"
+        path = self.measured / "journal.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the last may be half a line
         return [json.loads(line) for line in lines if line.strip()]
 
@@ -55,7 +59,7 @@ class Launch:
         return [entry["event"]["message"] for entry in self._journal() if "event" in entry]
 
     def status(self):
-        return json.loads((self.run_dir / "status.json").read_text())
+        return json.loads((self.measured / "status.json").read_text())
 
     def others(self):
         """The processes beside the ranks that the launch has made."""
@@ -67,6 +71,14 @@ class Launch:
             except OSError:
                 continue
         return set(found) - {process.pid for process in self.processes}
+
+    def worker(self, rank):
+        """The process that this rank has started; None if there is none."""
+        for process in self.others():
+            arguments = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            if b"ptqwatch.worker" in arguments and str(self.processes[rank].pid).encode() in arguments:
+                return process
+        return None
 
     def clear(self):
         for process in self.processes:

@@ -80,9 +80,12 @@ def test_hosts_with_whole_models_share_the_work(train):
         assert merged[key] == plain[key], key
 
 
-def test_a_host_with_a_part_of_the_model_measures_nothing(train):
-    with pytest.raises(AssertionError, match="the ranks of this host have .* elements of"):
-        train("fsdp", 4, "two_hosts")
+@pytest.mark.parametrize("layout", ["fsdp", "fsdp1"])
+def test_a_host_with_a_part_of_the_model_passes_it_on_to_the_first(train, layout):
+    report, run_dir = train(layout, 4, "two_hosts")
+    assert report == train("plain", 1)[0]
+    assert sorted(path.name for path in run_dir.iterdir()) == ["rank-0000"]
+    assert [entry["step"] for entry in ptqwatch.read_run(run_dir)] == [entry["step"] for entry in ptqwatch.read_run(train("plain", 1)[1])]
 
 
 @pytest.mark.parametrize(("layout", "fault", "said"), [("fsdp1", "permuted", "parameter 'mix' .* not in order"), ("fsdp", "clock", "every_seconds = 1")])

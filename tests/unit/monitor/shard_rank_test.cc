@@ -26,7 +26,7 @@ TEST(ShardRank, IsOnOneHostUnlessTheLauncherSaysOtherwise) {
   EXPECT_EQ(first.place.rank, 0);
   EXPECT_EQ(first.place.local_ranks, 4);
   EXPECT_TRUE(first.measures);
-  EXPECT_EQ(first.hosts, 1);
+  EXPECT_EQ(first.place.hosts, 1);
   const ShardRank third = *Find({2, 4}, {});
   EXPECT_EQ(third.place.local_ranks, 4);
   EXPECT_FALSE(third.measures);
@@ -44,11 +44,12 @@ TEST(ShardRank, IsThatOfTheLauncher) {
     const ShardRank rank = *Find({4, 6}, variables);
     EXPECT_EQ(rank.place.local_ranks, 2);
     EXPECT_TRUE(rank.measures);
-    EXPECT_EQ(rank.host, 2);
-    EXPECT_EQ(rank.hosts, 3);
+    EXPECT_EQ(rank.place.host, 2);
+    EXPECT_EQ(rank.place.hosts, 3);
   }
-  EXPECT_EQ(
-      Find({4, 6}, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "1"}})->host, 1);
+  EXPECT_EQ(Find({4, 6}, {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "1"}})
+                ->place.host,
+            1);
 }
 
 TEST(ShardRank, HasAJobOfItsLaunchAndCall) {

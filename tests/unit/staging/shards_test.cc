@@ -11,12 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/ops/full.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "snapshot/tensor_table.h"
 #include "staging/shard_address.h"
 #include "support/temp_dir.h"
+#include "unit/staging/row_rank.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -25,38 +24,6 @@ using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 using testing::TempDir;
 
-// A rank with one row of a matrix, as its trainer's half leaves it.
-struct Rank {
-  Rank(const ShardPlace& place_in, int64_t ranks, const std::string& schedule) : place(place_in) {
-    const NamedTensor row{"w", at::full({1, 4}, -1.0F), true, {ranks, 4}, {place.rank, 0}};
-    manifest.schedule = schedule;
-    manifest.shard = place;
-    int64_t bytes = 0;
-    std::tie(manifest.layout, bytes) = LayoutOf(*MakeLiveTable({row}, Parts::kAllowed), {row});
-    memory = std::make_shared<SharedMemory>(
-        *SharedMemory::Make(bytes, ToJson(manifest), /*every=*/1, /*stretch=*/0));
-    layout = manifest.layout;
-  }
-
-  // OnStep of a step that takes a snapshot unless the slot is taken; the weights are the step.
-  bool Take(int64_t step, SnapshotTrigger trigger = SnapshotTrigger::kInterval) {
-    Step(step);
-    if (!page().slot.Claim()) return false;
-    memory->Tensors(layout)[0].tensor.fill_(static_cast<double>(step));
-    page().slot.header = {.info = {.step = step}, .trigger = trigger};
-    page().slot.Offer();
-    return true;
-  }
-  void Step(int64_t step) { page().board.OnStep({.step = step}, LrPhase::kStable, 0); }
-  Page& page() const { return memory->page(); }
-
-  ShardPlace place;
-  Manifest manifest;
-  std::shared_ptr<SharedMemory> memory;
-  std::vector<SharedTensor> layout;
-  ShardAddress address;
-};
-
 class ShardsTest : public ::testing::Test {
  protected:
   void Start(int64_t ranks) {
@@ -64,7 +31,7 @@ class ShardsTest : public ::testing::Test {
   }
   void Add(int64_t rank, int64_t ranks, const std::string& schedule = "every 1") {
     ranks_.push_back(
-        std::make_unique<Rank>(ShardPlace{"job", Directory(), rank, ranks}, ranks, schedule));
+        std::make_unique<RowRank>(ShardPlace{"job", Directory(), rank, ranks}, ranks, schedule));
     if (rank == 0) return;
     ASSERT_TRUE(
         ranks_.back()->address.Publish(ranks_.back()->place, ranks_.back()->memory->file()).ok());
@@ -79,7 +46,7 @@ class ShardsTest : public ::testing::Test {
   double Value() const { return shards_->tensors()[0].tensor.mean().item<double>(); }
 
   TempDir dir_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::unique_ptr<RowRank>> ranks_;
   std::atomic<bool> stopped_{false};
   pid_t trainer_ = 7;
   std::unique_ptr<Shards> shards_;
