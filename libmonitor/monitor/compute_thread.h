@@ -6,13 +6,13 @@
 
 namespace ptqwatch::internal {
 
-/// Sets up the calling thread, and no other, for measuring: one OpenMP and MKL thread, and backward
-/// passes that stay on it.
-void InitComputeThread();
+/// Sets up the calling thread, and no other, for measuring: so many OpenMP and MKL threads, and
+/// backward passes that begin no other.
+void InitComputeThread(int threads = 1);
 
 /// Runs `work`, which must not throw, on a new thread set up by InitComputeThread, and waits for
 /// it. ResourceExhausted if the system cannot start a thread.
-absl::Status OnComputeThread(absl::FunctionRef<absl::Status()> work);
+absl::Status OnComputeThread(int threads, absl::FunctionRef<absl::Status()> work);
 
 }  // namespace ptqwatch::internal
 

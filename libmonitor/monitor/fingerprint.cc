@@ -49,6 +49,7 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
     AddLayout(table.entries[static_cast<size_t>(table.index[i])].tensor, digest);
     digest.Add(int64_t{table.index[i]});
   }
+  if (!options.snapshot_dtype.empty()) digest.Add(std::string_view(options.snapshot_dtype));
   AddBatches(session.probe(), digest);
   for (const std::vector<Batch>& set : session.further_probe()) AddBatches(set, digest);
   AddBatches(session.calibration(), digest);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -180,7 +181,7 @@ int MeasureForTrainer(std::unique_ptr<Subject> subject, MonitorOptions options,
   unsetenv(internal::kTrainerVariable);
   unsetenv(internal::kReplacesVariable);
   StepBack();
-  at::set_num_threads(1);
+  at::set_num_threads(std::max(options.measuring_threads, 1));
   WorkerLink* const link = opened->release();  // used by threads until the end of this process
   std::thread([link] {
     switch (link->Run()) {

@@ -46,6 +46,22 @@ std::string AbsolutePath(const std::string& path) {
   return path.empty() || error ? path : absolute.string();
 }
 
+// InvalidArgument for options of a process that measures, if a thread does.
+absl::Status CheckOwnProcess(const MonitorOptions& options) {
+  std::string option;
+  if (options.measuring_threads > 1) {
+    option = internal::StrCat("measuring_threads = ", options.measuring_threads);
+  } else if (!options.snapshot_dtype.empty()) {
+    option = internal::StrCat("snapshot_dtype = '", options.snapshot_dtype, "'");
+  } else {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      internal::StrCat("MonitorOptions.", option,
+                       ": only for a monitor with a process of its own: "
+                       "MonitorOptions.process, in Python mode='process'"));
+}
+
 // Makes the inside of a monitor. `given` are the options as before EnterRank.
 absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
     std::unique_ptr<Subject> subject, const MonitorOptions& options, const MonitorOptions& given,
@@ -66,6 +82,7 @@ absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
       }
       return internal::RemoteMonitor::Start(std::move(subject), options, given, shard);
     }
+    if (link == nullptr) PTQWATCH_RETURN_IF_ERROR(CheckOwnProcess(options));
     MonitorOptions measured = options;
     if (link != nullptr) {
       PTQWATCH_RETURN_IF_ERROR(link->Gather());

@@ -47,7 +47,7 @@ MonitorThread::MonitorThread(std::shared_ptr<RunCore> core, const MonitorOptions
 
 void MonitorThread::Enter() noexcept {
   set_up_ = Guard("the monitor thread could not be set up", absl::StatusCode::kInternal, [&] {
-    InitComputeThread();
+    InitComputeThread(core_->context.threads);
     core_->budget->Enter([this] {
       (void)Guard([&] {
         phases_.Poll(AnnouncePhase());
@@ -167,7 +167,7 @@ ExecutionContext MonitorThread::BeginMeasuring(const Snapshot& filled) {
   core_->budget->Begin(WorkBudget::Task::kSnapshot);
   ExecutionContext context = core_->context;
   MutexLock lock(mutex_);
-  if (finishing_) context.threads = core_->training_threads;
+  if (finishing_) context.threads = std::max(context.threads, core_->training_threads);
   step_in_work_ = filled.header.info.step;
   context.hurry.Set(finishing_ ? finishing_->Until(*step_in_work_)
                                : std::chrono::nanoseconds::max());
@@ -206,6 +206,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                       .ranks = ranks_,
                       .attempt = run.attempt,
                       .fingerprint = run.fingerprint,
+                      .snapshot_dtype = core_->snapshot_dtype,
                       .sequence = ++sequence_,
                       .snapshot = filled.header,
                       .stall_seconds = filled.stall_seconds};

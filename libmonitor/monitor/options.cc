@@ -151,6 +151,14 @@ absl::Status Validate(const MonitorOptions& options) {
     return Invalid("training_threads", StrCat(options.training_threads),
                    "0 (ask LibTorch) or positive");
   }
+  if (options.measuring_threads < 1) {
+    return Invalid("measuring_threads", StrCat(options.measuring_threads), "positive");
+  }
+  if (const std::string& dtype = options.snapshot_dtype;
+      !dtype.empty() && !internal::RoundingType(dtype)) {
+    return Invalid("snapshot_dtype", StrCat("'", dtype, "'"),
+                   "'bfloat16', 'float16' or empty (the weights' own)");
+  }
   if (options.device_reserve_bytes < 0) {
     return Invalid("device_reserve_bytes", StrCat(options.device_reserve_bytes),
                    "zero (no reserve) or positive");

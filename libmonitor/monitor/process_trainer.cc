@@ -49,7 +49,8 @@ absl::StatusOr<std::unique_ptr<ProcessTrainer>> ProcessTrainer::Create(
   return Guard([&]() -> absl::StatusOr<std::unique_ptr<ProcessTrainer>> {
     const std::vector<NamedTensor> listed = subject->LiveTensors();
     const Parts parts = manifest.shard ? Parts::kAllowed : Parts::kRefused;
-    PTQWATCH_ASSIGN_OR_RETURN(const TensorTable live, MakeLiveTable(listed, parts));
+    PTQWATCH_ASSIGN_OR_RETURN(TensorTable live, MakeLiveTable(listed, parts));
+    live.rounding = RoundingType(options.snapshot_dtype);
     if (manifest.shard && options.schedule.every_seconds > 0) {
       return absl::InvalidArgumentError(
           StrCat("MonitorOptions.schedule.every_seconds = ", options.schedule.every_seconds,

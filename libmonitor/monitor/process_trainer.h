@@ -30,11 +30,11 @@ class ProcessTrainer {
   /// Copies the live tensors of `subject` into new shared memory and, if curvature is measured, the
   /// optimizer's second moments; only Subject::LiveTensors and Subject::Optimizer are called.
   /// Tensors on a GPU are copied to host memory. Of the options, `schedule`, `curvature.enabled`,
-  /// `max_overhead`, `duty_cycle` and `clock` are used. `manifest` says what else the worker is
-  /// told; its tensors and schedule are added. If its `shard` is set, the tensors may be parts, and
-  /// the process that measures on this host is told where the memory is. Errors: FailedPrecondition
-  /// for tensors that cannot be watched; those of OptimizerStaging::Create; ResourceExhausted if
-  /// memory is short.
+  /// `max_overhead`, `duty_cycle`, `snapshot_dtype` and `clock` are used. `manifest` says what else
+  /// the worker is told; its tensors and schedule are added. If its `shard` is set, the tensors may
+  /// be parts, and the process that measures on this host is told where the memory is. Errors:
+  /// FailedPrecondition for tensors that cannot be watched; those of OptimizerStaging::Create;
+  /// ResourceExhausted if memory is short.
   static absl::StatusOr<std::unique_ptr<ProcessTrainer>> Create(std::unique_ptr<Subject> subject,
                                                                 const MonitorOptions& options,
                                                                 Manifest manifest);

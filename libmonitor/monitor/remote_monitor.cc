@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<MonitorPart>> RemoteMonitor::Start(
                                process.start_timeout);
   }
   std::unique_ptr<RemoteMonitor> monitor(new RemoteMonitor(std::move(trainer), placed.run_dir));
-  PTQWATCH_RETURN_IF_ERROR(monitor->StartProcess(process));
+  PTQWATCH_RETURN_IF_ERROR(monitor->StartProcess(process, placed.measuring_threads));
   const absl::Status ready = monitor->AwaitReady(steady_clock::now() + process.start_timeout, {});
   if (absl::IsDeadlineExceeded(ready)) {
     Log(Severity::kWarning, StrCat(ready, "; training starts without it"));
@@ -106,15 +106,15 @@ RemoteMonitor::~RemoteMonitor() {
   if (pidfd_ >= 0) close(pidfd_);
 }
 
-absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options) {
+absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options, int threads) {
   WorkerKeeper::Command command{.arguments = options.arguments,
                                 .files = {trainer().file(), trainer().wake()},
                                 .final_status = kFailedStatus};
   PTQWATCH_ASSIGN_OR_RETURN(command.program, ProgramOf(options));
-  // One thread, as in the monitor thread.
-  const std::vector<std::string> own = {StrCat(kTrainerVariable, "=", getpid()),
-                                        "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1",
-                                        StrCat(kReplacesVariable, "=")};
+  // As in the monitor thread.
+  const std::vector<std::string> own = {
+      StrCat(kTrainerVariable, "=", getpid()), StrCat("OMP_NUM_THREADS=", threads),
+      StrCat("MKL_NUM_THREADS=", threads), StrCat(kReplacesVariable, "=")};
   command.environment = own;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
@@ -124,6 +124,10 @@ absl::Status RemoteMonitor::StartProcess(const ProcessOptions& options) {
     if (!replaced) command.environment.emplace_back(text);
   }
   command.environment.erase(command.environment.begin() + 3);  // the keeper sets it
+  // Threads that wait for each other leave their cores to training.
+  if (getenv("OMP_WAIT_POLICY") == nullptr && getenv("GOMP_SPINCOUNT") == nullptr) {
+    command.environment.emplace_back("OMP_WAIT_POLICY=passive");
+  }
   // By syscall, because pidfd_open needs glibc 2.36.
   pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   if (pidfd_ >= 0) command.files.push_back(pidfd_);

@@ -60,7 +60,7 @@ class RemoteMonitor final : public FollowedRun {
 
  private:
   using FollowedRun::FollowedRun;
-  absl::Status StartProcess(const ProcessOptions& options);
+  absl::Status StartProcess(const ProcessOptions& options, int threads);
   // Not OK if the process cannot measure, so that no other one follows.
   absl::Status Failure() const;
   // Waits until the running process measures.

@@ -15,10 +15,13 @@ RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject
       max_overhead(options.max_overhead),
       training_threads(options.training_threads > 0 ? options.training_threads
                                                     : at::get_num_threads()),
+      snapshot_dtype(options.snapshot_dtype.empty() ? std::nullopt
+                                                    : std::optional(options.snapshot_dtype)),
       subject(std::move(subject_in)),
       page(std::move(page_in)) {
   context.clock = clock;
   context.pacer = Pacer(1, clock);
+  context.threads = options.measuring_threads;
   context.seeds = SeedSource(options.seed);
   context.bytes = std::make_shared<ByteBudget>(options.max_bytes > 0 ? options.max_bytes
                                                                      : FreeMemoryBytes() / 4);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "budget/work_budget.h"
 #include "handover/page.h"
@@ -35,7 +36,8 @@ struct RunCore {
   Clock* const clock;
   const ScheduleOptions schedule;
   const double max_overhead;
-  const int training_threads;  ///< threads that Finish may use
+  const int training_threads;                       ///< threads that Finish may use
+  const std::optional<std::string> snapshot_dtype;  ///< as Report::snapshot_dtype
   const std::unique_ptr<Subject> subject;
   ExecutionContext context;  ///< for the monitor thread; its bytes are the measuring device's
 

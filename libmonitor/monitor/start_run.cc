@@ -49,6 +49,7 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLin
       opened.live = link->LiveTensors();
       opened.any_order = link->shards() != nullptr;
       opened.trainer_device = at::Device(link->manifest().device);
+      opened.rounding = RoundingType(options.snapshot_dtype);
     }
     PTQWATCH_ASSIGN_OR_RETURN(auto session, ModelSession::Open(*core.subject, opened));
     core.context.bytes = session->budgets().measuring;
@@ -60,7 +61,7 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLin
       torch::autograd::Engine::get_default_engine().initialize_device_threads_pool();
     }
     // On a thread like the monitor thread, so that the times measured here apply to it.
-    return OnComputeThread([&] {
+    return OnComputeThread(core.context.threads, [&] {
       return Guard([&]() -> absl::Status {
         stream->EnterMonitorThread();
         const absl::Cleanup drain = [&] { DrainQuietly(*stream); };
@@ -151,7 +152,8 @@ std::optional<Plan> KeptPlan(const RunState& state, const std::string& fingerpri
 
 WorkBudget::Options BudgetOptions(const RunCore& core, const MonitorOptions& options) {
   const int cores = UsableCores();
-  SpareCore::Options spare{.cores_exceed_threads = cores > core.training_threads,
+  const int threads = core.training_threads + core.context.threads - 1;
+  SpareCore::Options spare{.cores_exceed_threads = cores > threads,
                            .on_training_device = core.suite->session().device().shares_gpu};
   if (cores < AllowedCpus()) spare.quota_cores = cores;
   WorkBudget::Options budget{.max_overhead = options.max_overhead,

@@ -94,6 +94,7 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.ranks = header.ranks;
   report.attempt = header.attempt;
   report.fingerprint = header.fingerprint;
+  report.snapshot_dtype = header.snapshot_dtype;
   report.sequence = header.sequence;
   report.probe_state_sequence = header.probe_state_sequence;
   report.step = snapshot.info.step;

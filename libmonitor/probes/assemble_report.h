@@ -20,6 +20,7 @@ struct ReportHeader {
   std::optional<int64_t> ranks = {};  ///< as Report::ranks
   int attempt = 1;
   std::string fingerprint = {};
+  std::optional<std::string> snapshot_dtype = {};  ///< as Report::snapshot_dtype
   std::string snapshot_digest = {};
   std::vector<ParameterDigest> parameter_digests = {};
   int64_t sequence = 0;

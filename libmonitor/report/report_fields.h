@@ -395,6 +395,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("rank", record.rank);
   visit("ranks", record.ranks);
   visit("source", record.source);
+  visit("snapshot_dtype", record.snapshot_dtype);
   visit("probe_state_sequence", record.probe_state_sequence);
   visit("step", record.step);
   visit("snapshot_time_unix_seconds", record.snapshot_time_unix_seconds);

@@ -60,6 +60,16 @@ void SortLike(const std::vector<NamedTensor>& order, std::vector<NamedTensor>& t
   });
 }
 
+// Of a replica, whose parameters are wider than rounded ones.
+int64_t ReplicaBytes(const TensorTable& live) {
+  int64_t bytes = 0;
+  for (const TensorEntry& entry : live.entries) {
+    const at::ScalarType type = OriginalType(live, entry);
+    bytes += entry.tensor.numel() * static_cast<int64_t>(c10::elementSize(type));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSession>> ModelSession::Open(
@@ -91,6 +101,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
     SortLike(subject_.ReplicaTensors(), listed);
   }
   PTQWATCH_ASSIGN_OR_RETURN(live_, MakeLiveTable(listed));
+  live_.rounding = options.rounding;
   PTQWATCH_RETURN_IF_ERROR(ChooseDevice(options));
   MakeBudgets(options);
   if (options.require_finite) {
@@ -128,7 +139,7 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   // a staged snapshot takes their place.
   const int64_t model = live_.bytes();
   PTQWATCH_RETURN_IF_ERROR(small_->Take(kSmallThings, "names, tables and queues"));
-  PTQWATCH_RETURN_IF_ERROR(held_->Take(2 * model, "two copies of the model"));
+  PTQWATCH_RETURN_IF_ERROR(held_->Take(2 * ReplicaBytes(live_), "two copies of the model"));
   PTQWATCH_RETURN_IF_ERROR(staged_->Take(model, "a staged copy of the model"));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   std::vector<const Batch*> checked;
@@ -207,7 +218,7 @@ absl::Status ModelSession::ChooseDevice(const ModelSessionOptions& options) {
   const bool here = device_.device == live;
   PTQWATCH_RETURN_IF_ERROR(
       CheckLeft(stream_->FreeBytesForCopies(), here ? 3 * model : model, "copies of the model"));
-  return here ? absl::OkStatus() : CheckDeviceBytes(2 * model, "the replica");
+  return here ? absl::OkStatus() : CheckDeviceBytes(2 * ReplicaBytes(live_), "the replica");
 }
 
 QuantizeBackend& ModelSession::Backend(const BackendNeeds& needs) {

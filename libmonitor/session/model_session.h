@@ -43,6 +43,8 @@ struct ModelSessionOptions {
   std::optional<std::vector<NamedTensor>> live = {};
   /// Whether `live` may list the replica's tensors in another order.
   bool any_order = false;
+  /// The dtype to which the parameters in `live` are rounded; nullopt: they have the replica's.
+  std::optional<at::ScalarType> rounding = {};
   /// The device of the live model, if `live` is set: copies of its tensors in host memory.
   at::Device trainer_device{at::kCPU};
   bool probe = false;        ///< InvalidArgument if the subject has none

@@ -74,7 +74,7 @@ void CpuStream::Copy(const Tensors& destinations, const Tensors& sources) {
   for (size_t i = 0; i < sources.size(); ++i) {
     const at::Tensor& to = destinations[i];
     const at::Tensor& from = sources[i];
-    if (to.is_contiguous() && from.is_contiguous()) {
+    if (to.is_contiguous() && from.is_contiguous() && to.dtype() == from.dtype()) {
       if (from.nbytes() > 0)
         std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
     } else {

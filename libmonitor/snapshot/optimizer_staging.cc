@@ -71,16 +71,19 @@ absl::StatusOr<OptimizerStaging> OptimizerStaging::Create(Read read, const Tenso
     if (!parameter.wanted || parameter.buffer.defined()) continue;
     // The second moment is undefined before the first update. LibTorch later allocates it in the
     // parameter's dtype.
-    const at::Tensor& like =
-        listed.second_moment.defined() ? listed.second_moment : live.entries[entry].tensor;
+    const at::ScalarType type = listed.second_moment.defined()
+                                    ? listed.second_moment.scalar_type()
+                                    : OriginalType(live, live.entries[entry]);
     // One buffer is for staging, a second one for the copy while a snapshot is measured.
     constexpr std::string_view kWhat = "the optimizer's moments";
-    const auto size = static_cast<int64_t>(like.nbytes());
+    const int64_t size =
+        live.entries[entry].tensor.numel() * static_cast<int64_t>(c10::elementSize(type));
     absl::Status fits = staging.held_->Take(size, kWhat);
     if (fits.ok()) fits = staging.copied_->Take(size, kWhat);
     if (!fits.ok()) return staging.LeaveOut(fits);
     parameter.buffer =
-        make ? make(entry, like) : at::zeros(parameter.sizes, like.options().requires_grad(false));
+        make ? make(entry, type, size)
+             : at::zeros(parameter.sizes, at::TensorOptions().dtype(type).device(parameter.device));
     elements += parameter.buffer.numel();
     staging.bytes_ += static_cast<int64_t>(parameter.buffer.nbytes());
   }

@@ -27,8 +27,8 @@ class OptimizerStaging {
  public:
   /// The optimizer as it is now (Subject::Optimizer), which is nullopt if there is none.
   using Read = std::function<std::optional<OptimizerView>()>;
-  /// Makes the buffer of an entry's second moment, with the sizes and the dtype of `like`.
-  using MakeBuffer = std::function<at::Tensor(size_t entry, const at::Tensor& like)>;
+  /// Makes the buffer of an entry's second moment, of the sizes of the entry.
+  using MakeBuffer = std::function<at::Tensor(size_t entry, at::ScalarType type, int64_t bytes)>;
 
   /// A staging area that copies nothing.
   OptimizerStaging() = default;

@@ -38,6 +38,22 @@ absl::Status CheckOverlaps(const std::vector<TensorEntry>& entries) {
 
 }  // namespace
 
+std::optional<at::ScalarType> RoundingType(std::string_view name) {
+  if (name == "bfloat16") return at::kBFloat16;
+  if (name == "float16") return at::kHalf;
+  return std::nullopt;
+}
+
+at::ScalarType CopiedType(const TensorTable& table, const TensorEntry& entry) {
+  const at::ScalarType type = entry.tensor.scalar_type();
+  return entry.is_parameter && type == at::kFloat ? table.rounding.value_or(type) : type;
+}
+
+at::ScalarType OriginalType(const TensorTable& table, const TensorEntry& entry) {
+  const at::ScalarType type = entry.tensor.scalar_type();
+  return entry.is_parameter && type == table.rounding ? at::kFloat : type;
+}
+
 bool HasMemory(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return true;
   if (!tensor.has_storage()) return false;
@@ -154,7 +170,9 @@ absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica
           StrCat("the replica differs from the live model: '", name, "' is ", ShapeText(a),
                  " in the live model and ", ShapeText(b), " in the replica"));
     }
-    if (a.scalar_type() != b.scalar_type()) {
+    const at::ScalarType type =
+        OriginalType(live, live.entries[static_cast<size_t>(live.index[i])]);
+    if (a.scalar_type() != b.scalar_type() && type != b.scalar_type()) {
       return absl::FailedPreconditionError(
           StrCat("the replica differs from the live model: '", name, "' is ",
                  at::toString(a.scalar_type()), " in the live model and ",

@@ -2,7 +2,9 @@
 #define PTQWATCH_SNAPSHOT_TENSOR_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,10 +34,20 @@ struct TensorTable {
   std::vector<std::string> names;
   std::vector<int> index;
   std::vector<PartPlace> places;  ///< of each listed tensor
+  /// The dtype to which parameters in float32 are rounded in copies
+  /// (MonitorOptions::snapshot_dtype) or, if this table is of copies, were rounded.
+  std::optional<at::ScalarType> rounding = {};
 
   int64_t parameters() const;  ///< elements of all parameters; tied ones count once
   int64_t bytes() const;
 };
+
+/// The dtype of that name to which snapshots may be rounded; nullopt for others.
+std::optional<at::ScalarType> RoundingType(std::string_view name);
+/// The dtype of a copy of an entry of the table.
+at::ScalarType CopiedType(const TensorTable& table, const TensorEntry& entry);
+/// The dtype of an entry before it was copied.
+at::ScalarType OriginalType(const TensorTable& table, const TensorEntry& entry);
 
 /// The entries that are floating-point parameters.
 std::vector<int> FloatingParameters(const TensorTable& table);
@@ -60,7 +72,7 @@ absl::StatusOr<TensorTable> MakeLiveTable(const std::vector<NamedTensor>& tensor
                                           Parts parts = Parts::kRefused);
 
 /// Returns ok if `replica` has the names, shapes, dtypes and ties of `live` and memory of its own,
-/// else FailedPrecondition naming the first difference.
+/// else FailedPrecondition naming the first difference. Parameters of `live` may be rounded.
 absl::Status CheckSameLayout(const TensorTable& live, const TensorTable& replica);
 
 }  // namespace ptqwatch::internal

@@ -42,13 +42,14 @@ std::pair<std::vector<SharedTensor>, int64_t> LayoutOf(const TensorTable& live,
   std::vector<int64_t> offsets;
   int64_t end = kFirstTensor;
   for (const TensorEntry& entry : live.entries) {
-    offsets.push_back(Reserve(static_cast<int64_t>(entry.tensor.nbytes()), end));
+    const auto item = static_cast<int64_t>(c10::elementSize(CopiedType(live, entry)));
+    offsets.push_back(Reserve(entry.tensor.numel() * item, end));
   }
   std::vector<SharedTensor> layout;
   for (size_t i = 0; i < live.names.size(); ++i) {
     const auto which = static_cast<size_t>(live.index[i]);
     const TensorEntry& entry = live.entries[which];
-    layout.push_back({live.names[i], entry.tensor.sizes().vec(), entry.tensor.scalar_type(),
+    layout.push_back({live.names[i], entry.tensor.sizes().vec(), CopiedType(live, entry),
                       entry.is_parameter, offsets[which]});
   }
   size_t next = 0;

@@ -42,9 +42,9 @@ absl::StatusOr<OptimizerLayout> SharedOptimizer::Place(const OptimizerStaging::R
   int64_t behind = end;
   const int64_t offset =
       Reserve(static_cast<int64_t>(sizeof(Rule) + layout.moments.size() * sizeof(Numbers)), behind);
-  const auto place = [&](size_t entry, const at::Tensor& like) {
-    layout.moments[entry].dtype = like.scalar_type();
-    layout.moments[entry].offset = Reserve(static_cast<int64_t>(like.nbytes()), behind);
+  const auto place = [&](size_t entry, at::ScalarType type, int64_t size) {
+    layout.moments[entry].dtype = type;
+    layout.moments[entry].offset = Reserve(size, behind);
     return at::empty({0});
   };
   PTQWATCH_ASSIGN_OR_RETURN(
@@ -75,7 +75,9 @@ SharedOptimizer::Numbers* SharedOptimizer::numbers() const {
 absl::StatusOr<OptimizerStaging> SharedOptimizer::MakeStaging(const OptimizerStaging::Read& read,
                                                               const TensorTable& live,
                                                               DeviceStream& stream) {
-  const auto shared = [this](size_t entry, const at::Tensor&) { return moments_[entry].tensor; };
+  const auto shared = [this](size_t entry, at::ScalarType, int64_t) {
+    return moments_[entry].tensor;
+  };
   PTQWATCH_ASSIGN_OR_RETURN(
       OptimizerStaging staging,
       OptimizerStaging::Create(read, live, FloatingParameters(live), nullptr, nullptr, shared));

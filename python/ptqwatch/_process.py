@@ -179,7 +179,7 @@ class ProcessMonitor:
             "named_optimizer": _named(adapter.optimizer()),
             "alarms": self._on_alert is not None,
         })
-        self._start_worker(content)
+        self._start_worker(content, options.get("measuring_threads", 1))
         _monitors.add(self)
         if not self._await_ready(time.monotonic() + self._settings["start_timeout"]):
             worker = self._native.worker()
@@ -193,7 +193,7 @@ class ProcessMonitor:
         if serve and own_dir:
             self._native.serve({"serve": serve}, own_dir, bool(self._temporary), rank is not None, 5.0)
 
-    def _start_worker(self, content):
+    def _start_worker(self, content, threads):
         self._newest = _channel.Newest(os.memfd_create("ptqwatch-report", os.MFD_CLOEXEC))
         self._end, worker_end = _channel.pair()
         config = os.memfd_create("ptqwatch-config", os.MFD_CLOEXEC)
@@ -206,7 +206,8 @@ class ProcessMonitor:
             files.append(trainer)
         self._kept = [worker_end, *map(_Descriptor, files[3:])]  # a restarted worker gets the same ones
         path = os.pathsep.join(folder or os.getcwd() for folder in sys.path if isinstance(folder, str))  # others are ignored
-        environment = {**os.environb, b"OMP_NUM_THREADS": b"1", b"MKL_NUM_THREADS": b"1", b"PYTHONPATH": os.fsencode(path)}
+        environment = {b"OMP_WAIT_POLICY": b"passive", **os.environb, b"PYTHONPATH": os.fsencode(path)}  # cores are for training
+        environment |= dict.fromkeys((b"OMP_NUM_THREADS", b"MKL_NUM_THREADS"), str(threads).encode())
         # -P: the working directory is no place for modules, unless the trainer's path says so.
         arguments = [*_interpreter_flags(), "-P", "-m", "ptqwatch.worker", str(os.getpid())]
         self._native.start_worker(sys.executable, arguments, [name + b"=" + value for name, value in environment.items()], files,

@@ -143,7 +143,7 @@ def _run(link):
 def main():
     _step_back()
     trainer, replaces = int(sys.argv[1]), os.environ.get("PTQWATCH_REPLACES", "")
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     _process.in_worker = True
     channel = socket.socket(fileno=_CHANNEL)
     channel.setblocking(False)

@@ -106,6 +106,8 @@ constexpr void VisitFields(MonitorOptions& options, Visitor&& visit) {
   visit("duty_cycle", options.duty_cycle);
   visit("max_bytes", options.max_bytes);
   visit("training_threads", options.training_threads);
+  visit("measuring_threads", options.measuring_threads);
+  visit("snapshot_dtype", options.snapshot_dtype);
   visit("monitor_device", options.monitor_device);
   visit("copy_beside_training", options.copy_beside_training);
   visit("device_reserve_bytes", options.device_reserve_bytes);

@@ -174,7 +174,7 @@ void Run(const Flags& flags) {
   Trainer trainer(flags);
   for (int i = 0; i < 20; ++i) trainer.Step();
   double piece_seconds = 0;
-  internal::OnComputeThread([&] {
+  internal::OnComputeThread(1, [&] {
     std::vector<double> seconds;
     for (int i = 0; i < 100; ++i) {
       const auto start = SteadyClock::now();

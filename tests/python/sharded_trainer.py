@@ -217,6 +217,8 @@ def main():
         options["ranks_from_environment"] = False
     if fault in ("every_step", "slow"):
         options.update(curvature={"enabled": False}, averaging={"enabled": False})
+    if fault == "bfloat16":
+        options["snapshot_dtype"] = fault
     if fault == "clock":
         options["schedule"] = {"every_seconds": 1.0}
     if fault.startswith("train"):
@@ -240,13 +242,20 @@ def main():
         if fault == "skip" and rank == 1 and step == every:
             continue
         time.sleep({"every_step": 0.02 + 0.02 * ((step + rank) % 3), "slow": 0.04}.get(fault, 0))
+        exact = [parameter.detach().clone() for parameter in model.parameters()] if fault == "rounded" else []
+        with torch.no_grad():
+            for parameter, values in zip(model.parameters(), exact):
+                parameter.copy_(values.bfloat16())
         with silence:
             monitor.step(step, 2.0**-7)
+        with torch.no_grad():
+            for parameter, values in zip(model.parameters(), exact if step < steps else []):
+                parameter.copy_(values)
     with silence:
         finished = monitor.finish(100)
     if rank == 0:
         report = monitor.latest()
-        print(json.dumps({key: report.get(key) for key in ("step", "snapshot_digest", "probe_loss_nats", "quantization", "curvature")}))
+        print(json.dumps({key: report.get(key) for key in ("step", "snapshot_dtype", "snapshot_digest", "probe_loss_nats", "quantization", "curvature")}))
         print(monitor.describe(), file=sys.stderr)
     assert finished
     monitor.stop()

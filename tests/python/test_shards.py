@@ -51,6 +51,16 @@ def test_reports_are_those_of_one_process(train, layout, ranks):
     assert train(layout, ranks)[0] == plain
 
 
+def test_rounded_weights_are_those_of_a_rounded_model(train):
+    """remote_monitor_test compares whole reports."""
+    report, plain, exact = train("fsdp", 2, "bfloat16")[0], train("plain", 1, "rounded")[0], train("plain", 1)[0]
+    assert report["snapshot_dtype"] == "bfloat16"
+    for key in ("step", "snapshot_digest", "probe_loss_nats"):
+        assert report[key] == plain[key], key
+    assert report["snapshot_digest"] != exact["snapshot_digest"]
+    assert report["curvature"]["edge_of_stability_ratio"] == pytest.approx(exact["curvature"]["edge_of_stability_ratio"], rel=0.05)
+
+
 @pytest.mark.parametrize(("layout", "ranks"), [("tp", 2), ("fsdp_tp", 4)])
 def test_tensor_parallel_reports_are_those_of_one_process(train, layout, ranks):
     assert train(layout, ranks)[0] == train("plain", 1, "even")[0]

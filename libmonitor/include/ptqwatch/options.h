@@ -229,6 +229,17 @@ struct MonitorOptions {
   /// Create.
   int training_threads = 0;
 
+  /// Threads that measure, for a machine that has so many cores to spare, with `process` only: a
+  /// process that measures a large model on the CPU is slow with one. Losses and curvature are
+  /// computed by LibTorch's, and may differ in their last bits from those with another number;
+  /// quantized weights do not. While no core is spare, `max_overhead` holds for one of them only.
+  int measuring_threads = 1;
+  /// "bfloat16" or "float16", with `process` only: the dtype to which parameters in float32 are
+  /// rounded as they are copied, which halves copies and their memory. What is measured is then the
+  /// model with these weights, which is what is deployed if they are stored so
+  /// (Report::snapshot_dtype). Empty: they are copied as they are.
+  std::string snapshot_dtype = {};
+
   /// Device of the replica and of all measurements, for models on a GPU:
   ///   "auto"     the model's own device, but the CPU for a model on a GPU that has at most
   ///              kMostParametersOnCpu parameters or is trained by another process

@@ -582,6 +582,8 @@ struct Report {
   std::optional<int64_t> rank;        ///< one of several trainers of a run; absent: it has only one
   std::optional<int64_t> ranks;       ///< number of trainers of this attempt; absent: one
   std::optional<std::string> source;  ///< "trajectory": from a checkpoint; absent: a live run
+  /// MonitorOptions::snapshot_dtype; absent: the weights were not rounded.
+  std::optional<std::string> snapshot_dtype;
   /// Sequence of the report whose probe state this one started from; 0: a cold start.
   int64_t probe_state_sequence = 0;
 

@@ -89,6 +89,12 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.training_threads = -1;
   ExpectRefused(options, "training_threads", "-1");
   options = {};
+  options.measuring_threads = 0;
+  ExpectRefused(options, "measuring_threads", "0");
+  options = {};
+  options.snapshot_dtype = "bf16";
+  ExpectRefused(options, "snapshot_dtype", "'bf16'");
+  options = {};
   options.max_failures_in_a_row = 0;
   ExpectRefused(options, "max_failures_in_a_row", "0");
   options = {};

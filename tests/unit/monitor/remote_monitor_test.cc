@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "ATen/core/grad_mode.h"
+#include "ATen/ops/copy.h"
 #include "ptqwatch/log.h"
 #include "ptqwatch/measure_for_trainer.h"
 #include "ptqwatch/monitor.h"
@@ -49,6 +51,8 @@ MonitorOptions Options(const std::string& run_dir) {
 int Measure(const std::string& way) {
   MonitorOptions options = Options("");
   if (way == "another schedule") options.schedule.every = 7;
+  if (way == "bfloat16") options.snapshot_dtype = way;
+  if (way == "two threads") options.measuring_threads = 2;
   const TinyTrainer trainer(/*seed=*/1);
   if (way == "trains") {
     options.run_dir = "/tmp";
@@ -128,6 +132,76 @@ TEST_F(RemoteMonitorTest, ReportsAreThoseOfAThread) {
   EXPECT_EQ(expected.size(), 2u);
   EXPECT_EQ(ReportsOf(directory_), expected);
   EXPECT_FALSE((*monitor)->Finish(std::chrono::seconds(1)).ok());
+}
+
+TEST_F(RemoteMonitorTest, RoundedWeightsAreThoseOfARoundedModel) {
+  std::vector<Report> reports[2];
+  for (const bool rounded : {false, true}) {
+    testing::TempDir directory;
+    trainer_.emplace(/*seed=*/1);
+    step_ = 0;
+    MonitorOptions options = Options(directory.path());
+    options.process = ProcessOptions{.arguments = {rounded ? "bfloat16" : "works"}};
+    if (rounded) options.snapshot_dtype = "bfloat16";
+    auto monitor = Monitor::Create(trainer_->MakeSubject(), options);
+    ASSERT_TRUE(monitor.ok()) << monitor.status();
+    TrainTo(**monitor, 19);
+    trainer_->Step();
+    if (!rounded) {
+      const at::NoGradGuard no_grad;
+      for (const NamedTensor& named : trainer_->MakeSubject()->LiveTensors()) {
+        if (named.is_parameter) named.tensor.copy_(named.tensor.to(at::kBFloat16));
+      }
+    }
+    (*monitor)->OnStep({.step = 20, .learning_rate = 1e-2});
+    EXPECT_EQ((*monitor)->Finish(std::chrono::seconds(60)), absl::OkStatus());
+    EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(20)).ok());
+    reports[rounded] = ReportsOf(directory);
+  }
+  ASSERT_EQ(reports[1].size(), 1u);
+  EXPECT_EQ(reports[1][0].snapshot_dtype, "bfloat16");
+  EXPECT_NE(reports[1][0].fingerprint, reports[0][0].fingerprint);
+  EXPECT_TRUE(reports[1][0].curvature.has_value());
+  reports[1][0].snapshot_dtype = std::nullopt;
+  reports[1][0].fingerprint = reports[0][0].fingerprint;
+  EXPECT_EQ(reports[1], reports[0]);
+}
+
+TEST_F(RemoteMonitorTest, SeveralThreadsMeasure) {
+  std::vector<Report> reports[2];
+  for (const int threads : {1, 2}) {
+    testing::TempDir directory;
+    trainer_.emplace(/*seed=*/1);
+    step_ = 0;
+    MonitorOptions options = Options(directory.path());
+    options.process = ProcessOptions{.arguments = {threads == 1 ? "works" : "two threads"}};
+    options.measuring_threads = threads;
+    auto monitor = Monitor::Create(trainer_->MakeSubject(), options);
+    ASSERT_TRUE(monitor.ok()) << monitor.status();
+    std::ifstream file("/proc/" + std::to_string(ProcessOf(**monitor)) + "/environ");
+    const std::string environment(std::istreambuf_iterator<char>(file), {});
+    EXPECT_THAT(environment, HasSubstr("OMP_NUM_THREADS=" + std::to_string(threads)));
+    EXPECT_THAT(environment, HasSubstr("OMP_WAIT_POLICY="));
+    TrainTo(**monitor, 20);
+    EXPECT_EQ((*monitor)->Finish(std::chrono::seconds(60)), absl::OkStatus());
+    EXPECT_TRUE((*monitor)->Stop(std::chrono::seconds(20)).ok());
+    reports[threads - 1] = ReportsOf(directory);
+  }
+  ASSERT_EQ(reports[0].size(), 1u);
+  EXPECT_EQ(reports[1], reports[0]) << "the model is too small for LibTorch to use two";
+}
+
+TEST_F(RemoteMonitorTest, RefusesOptionsOfAProcessWithoutOne) {
+  MonitorOptions options = Options(directory_.path());
+  options.measuring_threads = 4;
+  const auto error = [&] {
+    return std::string(Monitor::Create(trainer_->MakeSubject(), options).status().message());
+  };
+  EXPECT_THAT(error(), HasSubstr("MonitorOptions.measuring_threads = 4: only for a monitor with a "
+                                 "process of its own"));
+  options.measuring_threads = 1;
+  options.snapshot_dtype = "float16";
+  EXPECT_THAT(error(), HasSubstr("MonitorOptions.snapshot_dtype = 'float16': only for"));
 }
 
 TEST_F(RemoteMonitorTest, AShardedModelIsPutTogether) {

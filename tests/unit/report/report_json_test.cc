@@ -73,7 +73,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json line = json::parse(ToJson(SampleReport()));
   ExpectKeys(
       line,
-      "schema_version run_id attempt fingerprint sequence branch rank ranks source "
+      "schema_version run_id attempt fingerprint sequence branch rank ranks source snapshot_dtype "
       "probe_state_sequence step snapshot_time_unix_seconds learning_rate tokens "
       "training_loss_nats trigger lr_phase "
       "lr_change_points decay_onset_step rolled_back snapshot_digest parameter_digests "
