@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <type_traits>
@@ -24,7 +25,7 @@ namespace ptqwatch::internal {
 /// each with one half that writes it, so neither half ever waits for the other, and a process that
 /// dies leaves nothing behind that the other would wait for.
 struct Page {
-  static constexpr uint64_t kVersion = 0x70747177'00000005;
+  static constexpr uint64_t kVersion = 0x70747177'00000006;
 
   Page(int64_t every, int stretch) : switches(every, stretch) {}
 
@@ -68,7 +69,9 @@ struct Page {
     /// Number of the request, on the page of a rank that only copies the number of finishes so far;
     /// stored after the others.
     std::atomic<int64_t> finished{0};
-    std::atomic<int64_t> finished_step{SlotPage::kNoStep};  ///< the last step then; for such a rank
+    /// For such a rank: the last step then, and the first of the newest finishes that had it.
+    std::atomic<int64_t> finished_step{SlotPage::kNoStep};
+    std::atomic<int64_t> finished_first{0};
     std::atomic<absl::StatusCode> code{absl::StatusCode::kOk};
     std::atomic<int64_t> sequence{0};  ///< of the newest report then; 0: none
     SharedText failure{};              ///< why nothing is measured; empty: it is
@@ -81,6 +84,15 @@ struct Page {
   std::atomic<uint64_t> server_announced{0};  ///< version of its news that was announced last
 };
 static_assert(std::is_trivially_destructible_v<Page>);
+
+/// Whether there is a finish, of those of one step from `first` to `newest`, that comes after
+/// `taken`, which then becomes that one: each call of finish() has a finish of its own.
+inline bool TakeFinish(int64_t first, int64_t newest, int64_t& taken) {
+  const int64_t next = std::max(taken + 1, first);
+  if (next > newest) return false;
+  taken = next;
+  return true;
+}
 static_assert(std::is_trivially_copyable_v<LrTracker>);
 static_assert(std::atomic<double>::is_always_lock_free);
 

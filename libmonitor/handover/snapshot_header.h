@@ -1,6 +1,8 @@
 #ifndef PTQWATCH_HANDOVER_SNAPSHOT_HEADER_H_
 #define PTQWATCH_HANDOVER_SNAPSHOT_HEADER_H_
 
+#include <cstdint>
+
 #include "ptqwatch/report.h"
 #include "ptqwatch/step_info.h"
 #include "report/lr_state.h"
@@ -13,6 +15,8 @@ struct SnapshotHeader {
   LrState lr = {};
   SnapshotTrigger trigger = SnapshotTrigger::kUnknown;
   bool additional = false;  ///< due only because the learning rate decays
+  /// How often the step number had gone back or stayed: tells two snapshots of one step apart.
+  int64_t pass = 0;
   double unix_seconds = 0;
 };
 

@@ -84,6 +84,8 @@ absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
     }
     if (link == nullptr) PTQWATCH_RETURN_IF_ERROR(CheckOwnProcess(options));
     MonitorOptions measured = options;
+    // First, because its share of the memory that is free is taken before other memory is.
+    auto running = std::make_unique<internal::RunningMonitor>(options, std::move(subject), link);
     if (link != nullptr) {
       PTQWATCH_RETURN_IF_ERROR(link->Gather());
       const std::shared_ptr<internal::Shards>& shards = link->shards();
@@ -93,7 +95,6 @@ absl::StatusOr<std::unique_ptr<internal::MonitorPart>> Start(
       // The work is not shared with hosts that only have parts.
       if (shards != nullptr && shards->several_hosts()) measured.ranks = 1;
     }
-    auto running = std::make_unique<internal::RunningMonitor>(measured, std::move(subject), link);
     PTQWATCH_RETURN_IF_ERROR(running->Start(measured, exporters));
     return Part(std::move(running));
   });

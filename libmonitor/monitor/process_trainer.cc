@@ -134,8 +134,10 @@ std::optional<absl::Status> ProcessTrainer::FollowFinish() noexcept {
   const Page::Answers& answers = page_.answers;
   const int64_t finished = answers.finished.load(std::memory_order_acquire);
   // The step tells a finish that this rank waits for from those that it has missed.
-  if (finished == followed_ || answers.finished_step != page_.board.step()) return std::nullopt;
-  followed_ = finished;
+  if (answers.finished_step != page_.board.step() ||
+      !TakeFinish(answers.finished_first, finished, followed_)) {
+    return std::nullopt;
+  }
   return absl::Status(answers.code.load(), answers.reason.data());
 }
 

@@ -123,6 +123,11 @@ void RefuseShard(const ShardPlace& place, std::string_view why) {
   new AtProcessEnd([place] { ShardAddress::WithdrawRefusal(place); });
 }
 
-std::string ShardProblem(const ShardPlace& place) { return FindRefusal(place); }
+std::string ShardProblem(const ShardPlace& place) {
+  const ShardsFound found = FindShards(place);
+  if (found.refusals.empty()) return "";
+  const auto& [rank, why] = *found.refusals.begin();
+  return StrCat("rank ", rank, " does not share its part of the model: ", why);
+}
 
 }  // namespace ptqwatch::internal

@@ -14,6 +14,7 @@ FillOutcome TrainerSide::Take(SnapshotTrigger trigger, bool additional) noexcept
                               .lr = lr_.state(),
                               .trigger = trigger,
                               .additional = additional,
+                              .pass = pass_,
                               .unix_seconds = options_.clock->UnixSeconds()};
   FillOutcome outcome = filler_.TryFill(subject_, header, *options_.clock,
                                         /*last=*/trigger == SnapshotTrigger::kFinish);
@@ -141,6 +142,7 @@ void TrainerSide::Step(const StepInfo& info) noexcept {
   board.OnStep(info, lr_.phase(), now);
   board.step_times().OnStep(now, switches.measuring.load(std::memory_order_relaxed),
                             last_ && page_.slot.has_taken(last_->step));
+  if (last_ && info.step <= last_->step) ++pass_;
   last_ = info;
   if (options_.sharded) NoteDrop();
   const Due kind = schedule_.Step(info.step, switches.every.load(std::memory_order_relaxed),

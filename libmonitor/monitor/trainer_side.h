@@ -74,6 +74,7 @@ class TrainerSide {
   std::atomic_flag entered_;
   Schedule schedule_;
   std::optional<StepInfo> last_;
+  int64_t pass_ = 0;      // SnapshotHeader::pass
   FillOutcome pending_;   // while the slot is pending
   int64_t offered_ = 0;   // number of the newest snapshot; 0: none, or it was dropped
   LrState offered_lr_;    // what that one was to report

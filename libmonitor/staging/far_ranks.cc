@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
@@ -27,14 +26,22 @@ constexpr milliseconds kLookForHosts{100};
 // if nothing has.
 constexpr milliseconds kSoon{10};
 constexpr milliseconds kLater{100};
+// How often the own file is looked at, which the end of an earlier launch may have overwritten.
+constexpr std::chrono::seconds kLookAtOwnFile{1};
+// How long a host may take to write its memory, once it has begun.
+constexpr std::chrono::minutes kLongestImages{30};
 
-// Of processes that were killed.
-void RemoveOldFolders(const ShardPlace& place) {
+// What other processes that were killed have left.
+void RemoveOldFiles(const ShardPlace& place, const HostKey& session) {
+  const std::string own(session.data(), session.size());
   std::error_code error;
   std::vector<std::filesystem::path> old;
   for (std::filesystem::directory_iterator entry(place.directory, error), end;
        !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with("host-")) old.push_back(entry->path());
+    const std::string name = entry->path().filename().string();
+    if ((name.starts_with("host-") && !name.ends_with(own)) || name.starts_with(".first-host.")) {
+      old.push_back(entry->path());
+    }
   }
   for (const std::filesystem::path& path : old) std::filesystem::remove_all(path, error);
 }
@@ -59,25 +66,30 @@ FarRanks::FarRanks(ShardPlace place, HostKey session)
     : place_(std::move(place)), session_(session) {}
 
 absl::Status FarRanks::MeetAll(steady_clock::time_point until, const std::atomic<bool>& stopped) {
-  RemoveOldFolders(place_);
   Tell();
+  RemoveOldFiles(place_, session_);
+  RefusalWatch refusals(place_);
+  const auto at_most = until + kLongestImages;
   for (int64_t host = 1; host < place_.hosts;) {
-    PTQWATCH_ASSIGN_OR_RETURN(const bool met, Meet(host));
-    if (met) {
+    const absl::Status met = Meet(host);
+    if (met.ok()) {
       ++host;
+      Tell();  // who was met learns of a failure
       continue;
     }
+    const auto now = steady_clock::now();
     if (stopped) return absl::CancelledError("the monitor was stopped");
-    ShardPlace there = place_;
-    there.host = host;
-    if (const std::string refusal = FindRefusal(there); !refusal.empty()) {
+    if (const std::string refusal = refusals.Look(now); !refusal.empty()) {
       return absl::FailedPreconditionError(refusal);
     }
-    if (steady_clock::now() >= until) {
+    std::error_code ignored;
+    const bool begun = std::filesystem::exists(FolderOf(host), ignored);
+    if (now >= (begun ? at_most : until)) {
       return absl::DeadlineExceededError(
           StrCat("this host has only a part of the model, and host ", host, " of ", place_.hosts,
-                 " did not share its part in '", place_.directory,
-                 "': make a monitor on each rank, with a run_dir that all hosts see"));
+                 " did not share its part in '", place_.directory, "' (",
+                 absl::IsNotFound(met) ? "it has written nothing" : Message(met),
+                 "): make a monitor on each rank, with a run_dir that all hosts see"));
     }
     std::this_thread::sleep_for(kLookForHosts);
   }
@@ -85,27 +97,33 @@ absl::Status FarRanks::MeetAll(steady_clock::time_point until, const std::atomic
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> FarRanks::Meet(int64_t host) {
-  const std::string folder = HostFolder(place_, host, session_);
-  const auto state = ReadStateOf<HostHead, RankState>(HostStatePath(folder));
-  if (absl::IsNotFound(state.status())) return false;
-  PTQWATCH_RETURN_IF_ERROR(state.status());
-  for (const RankState& rank : state->second) {
+absl::Status FarRanks::Meet(int64_t host) {
+  const std::string folder = FolderOf(host);
+  PTQWATCH_ASSIGN_OR_RETURN(const auto state,
+                            (ReadStateOf<HostHead, RankState>(HostStatePath(folder))));
+  std::vector<Rank> met;
+  for (const RankState& rank : state.second) {
     const std::string path = ImagePath(folder, rank.rank, 0);
     PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, MemoryOfImage(path, rank.memory));
-    unlink(path.c_str());
+    // Until the first host has a measurement, nothing is due.
+    memory.page().switches.nothing_to_measure = true;
     PTQWATCH_ASSIGN_OR_RETURN(Manifest manifest, ManifestFromJson(memory.manifest()));
-    index_[rank.rank] = ranks_.size();
-    ranks_.push_back({rank.rank, host, std::make_shared<const SharedMemory>(std::move(memory)),
-                      std::move(manifest)});
-    progress_.push_back({.memory = rank.memory});
+    met.push_back({rank.rank, host, std::make_shared<const SharedMemory>(std::move(memory)),
+                   std::move(manifest)});
   }
-  return true;
+  for (size_t i = 0; i < met.size(); ++i) {
+    unlink(ImagePath(folder, met[i].rank, 0).c_str());
+    index_[met[i].rank] = ranks_.size();
+    ranks_.push_back(std::move(met[i]));
+    progress_.push_back({.memory = state.second[i].memory});
+  }
+  return absl::OkStatus();
 }
 
 void FarRanks::Follow() {
   SetThreadPriority(ThreadPriority::kLow);
   milliseconds pause = kSoon;
+  auto looked = steady_clock::now();
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -116,15 +134,17 @@ void FarRanks::Follow() {
     }
     bool changed = false;
     for (int64_t host = 1; host < place_.hosts; ++host) changed = Receive(host) || changed;
-    const std::string before = told_;
-    Tell();
-    pause = changed || told_ != before ? kSoon : kLater;
+    if (const auto now = steady_clock::now(); now - looked >= kLookAtOwnFile) {
+      looked = now;
+      if (!Holds()) told_.clear();
+    }
+    changed = Tell() || changed;
+    pause = changed ? kSoon : kLater;
   }
 }
 
 bool FarRanks::Receive(int64_t host) {
-  const auto read =
-      ReadStateOf<HostHead, RankState>(HostStatePath(HostFolder(place_, host, session_)));
+  const auto read = ReadStateOf<HostHead, RankState>(HostStatePath(FolderOf(host)));
   if (!read.ok()) return false;
   bool changed = false;
   for (const RankState& state : read->second) {
@@ -139,30 +159,31 @@ bool FarRanks::Receive(int64_t host) {
 bool FarRanks::Receive(const Rank& rank, const RankState& state, Progress& progress) {
   Page& page = rank.memory->page();
   const auto step_to = [&](int64_t step) {
-    if (step == SlotPage::kNoStep || page.board.step() == step) return false;
+    if (step == SlotPage::kNoStep || page.board.step() == step) return;
     page.board.OnStep({.step = step}, LrPhase::kUnknown,
                       InSeconds(steady_clock::now().time_since_epoch()));
-    return true;
   };
   bool changed = false;
   if (state.image > progress.taken && page.slot.Claim()) {
     changed = true;
     progress.taken = state.image;
-    const std::string path =
-        ImagePath(HostFolder(place_, rank.host, session_), rank.rank, state.image);
-    const absl::StatusOr<SnapshotHeader> header = ReadImage(path, state.memory, *rank.memory);
+    const absl::StatusOr<SnapshotHeader> header =
+        ReadImage(ImagePath(FolderOf(rank.host), rank.rank, state.image), state.memory,
+                  *rank.memory, cancel_);
     if (header.ok()) {
       // The step is that of the snapshot while it arrives, as it is on this host.
       step_to(header->info.step);
       page.slot.header = *header;
       page.slot.Offer();
     } else {
-      Log(Severity::kError, StrCat(header.status()));
+      if (!absl::IsCancelled(header.status())) {
+        failed_(Severity::kError, StrCat(header.status()));
+      }
       page.slot.Abandon();
       progress.dropped = state.image;
     }
   }
-  changed = step_to(state.step) || changed;
+  step_to(state.step);
   if (progress.freed != progress.taken && page.slot.free()) {
     changed = true;
     progress.freed = progress.taken;
@@ -171,7 +192,9 @@ bool FarRanks::Receive(const Rank& rank, const RankState& state, Progress& progr
   Page::LastStep& last = page.last_step;
   if (state.answered == last.asked && state.answered != last.answered) {
     changed = true;
-    last.result = static_cast<SnapshotResult>(state.result);
+    const auto result = static_cast<SnapshotResult>(state.result);
+    const bool lost = result == SnapshotResult::kTaken && state.image == progress.dropped;
+    last.result = lost ? SnapshotResult::kFailed : result;
     last.answered.store(state.answered, std::memory_order_release);
   }
   return changed;
@@ -194,6 +217,7 @@ FirstHost FarRanks::StateForOthers() {
   state.nothing_to_measure = page.switches.nothing_to_measure ? 1 : 0;
   state.finished = answers.finished.load(std::memory_order_acquire);
   state.finished_step = answers.finished_step;
+  state.finished_first = answers.finished_first;
   state.code = static_cast<int64_t>(answers.code.load());
   state.reason = answers.reason;
   state.past_known = page.past_known ? 1 : 0;
@@ -202,7 +226,7 @@ FirstHost FarRanks::StateForOthers() {
   return state;
 }
 
-void FarRanks::Tell() {
+bool FarRanks::Tell() {
   std::vector<RankOrder> orders;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Progress& progress = progress_[i];
@@ -213,12 +237,19 @@ void FarRanks::Tell() {
                       .dropped = progress.dropped});
   }
   std::string bytes = BytesOf(StateForOthers(), orders);
-  if (bytes == told_) return;
-  if (const absl::Status written = WriteState(FirstHostPath(place_), bytes); written.ok()) {
+  if (bytes == told_) return false;
+  const absl::Status written = WriteState(FirstHostPath(place_), bytes);
+  if (written.ok()) {
     told_ = std::move(bytes);
   } else {
-    Log(Severity::kError, StrCat(written));
+    failed_(Severity::kError, StrCat(written));
   }
+  return written.ok();
+}
+
+bool FarRanks::Holds() const {
+  const auto file = ReadStateOf<FirstHost, RankOrder>(FirstHostPath(place_));
+  return file.ok() && file->first.session == session_;
 }
 
 void FarRanks::Fail(std::string_view why) {
@@ -234,9 +265,11 @@ void FarRanks::End() noexcept {
     MutexLock lock(mutex_);
     if (end_) return;
     end_ = true;
+    cancel_.Cancel();
     ended_.SignalAll();
   }
   if (thread_.joinable()) thread_.Join();
+  if (!Holds()) return;  // the file is a later launch's
   Tell();
   RemoveIfLast(place_, session_);
 }

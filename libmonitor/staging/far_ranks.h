@@ -12,8 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "ptqwatch/execution_context.h"
 #include "staging/host_state.h"
 #include "staging/manifest.h"
 #include "staging/shared_memory.h"
@@ -33,14 +35,14 @@ class FarRanks {
   };
 
   /// Waits until all ranks of the other hosts have written their memory, at the start, and follows
-  /// them. DeadlineExceeded, naming the host, if one has not; Cancelled once `stopped`; errors of
-  /// the file system.
+  /// them. DeadlineExceeded, naming the host, if one gives no sign before `until`, or takes half an
+  /// hour; FailedPrecondition if a rank refuses; Cancelled once `stopped`; errors of the files.
   static absl::StatusOr<std::unique_ptr<FarRanks>> Join(const ShardPlace& place,
                                                         std::chrono::steady_clock::time_point until,
                                                         const std::atomic<bool>& stopped);
   ~FarRanks() { End(); }
 
-  /// In the order of their numbers.
+  /// In the order of their hosts.
   const std::vector<Rank>& ranks() const { return ranks_; }
   /// Tells the other hosts that nothing is measured.
   void Fail(std::string_view why);
@@ -57,17 +59,20 @@ class FarRanks {
   };
 
   FarRanks(ShardPlace place, HostKey session);
+  std::string FolderOf(int64_t host) const { return HostFolder(place_, host, session_); }
   // Join.
   absl::Status MeetAll(std::chrono::steady_clock::time_point until,
                        const std::atomic<bool>& stopped);
-  // Whether that host's ranks are known now.
-  absl::StatusOr<bool> Meet(int64_t host);
+  absl::Status Meet(int64_t host);
   void Follow();
-  // Brings the memory up to date. Returns whether anything changed.
+  // Brings the memory up to date. Returns whether more than a step changed.
   bool Receive(int64_t host);
   bool Receive(const Rank& rank, const RankState& state, Progress& progress);
   FirstHost StateForOthers();
-  void Tell();
+  // Returns whether there was anything to tell.
+  bool Tell();
+  // Whether the file of the first host is this one's.
+  bool Holds() const;
 
   const ShardPlace place_;
   const HostKey session_;
@@ -75,6 +80,8 @@ class FarRanks {
   std::vector<Progress> progress_;   // of each; one thread at a time
   std::map<int64_t, size_t> index_;  // by number of the rank
   std::string told_;                 // one thread at a time
+  RateLimitedLog failed_;
+  CancelToken cancel_;  // of the image that is being read
   Mutex mutex_;
   CondVar ended_;
   bool end_ ABSL_GUARDED_BY(mutex_) = false;

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "ptqwatch/execution_context.h"
 #include "staging/host_state.h"
 #include "staging/manifest.h"
 #include "staging/shared_memory.h"
@@ -33,9 +35,11 @@ class HostRelay {
   ~HostRelay() { End(); }
 
   /// Once: follows the first host, and waits until it measures. FailedPrecondition, with its
-  /// reason, if it does not; DeadlineExceeded if it gives no sign; Cancelled once `stopped`.
+  /// reason, if it does not; DeadlineExceeded if it gives no sign before `until`, or does not
+  /// measure within half an hour; Cancelled once `stopped`.
   absl::Status Start(std::chrono::steady_clock::time_point until, const std::atomic<bool>& stopped);
-  /// How the first host has finished that step, if it has since the last call that returned this.
+  /// How the first host has finished that step, once for each of its finishes; Unavailable if it
+  /// has ended without.
   std::optional<absl::Status> Finished(int64_t step);
   /// Removes the files of this host, and if it is the last, the first host's. Idempotent.
   void End() noexcept;
@@ -44,17 +48,30 @@ class HostRelay {
   // A rank, and what its host and the first one have said of it.
   struct Followed : Rank {
     HostKey key{};
-    int64_t asked = 0;  // RankOrder::asked
+    int64_t asked = 0;    // RankOrder::asked
+    int64_t freed = 0;    // number of the newest image that was removed
+    int64_t failed = -1;  // number of the newest snapshot of which no image could be written
     RankState told{};
+  };
+  // Of the first host, with its finishes counted over its processes.
+  struct First {
+    FirstHost state{};
+    bool known = false;  // to know this host's ranks
+    int64_t before = 0;  // finishes of earlier processes
+    int64_t newest() const { return before + state.finished; }
+    int64_t first() const { return before + state.finished_first; }
   };
 
   void Follow();
-  // Returns whether anything changed.
+  // Returns whether more than a step changed.
   bool Look();
-  absl::Status Greet(const HostKey& session);
-  void Obey(const FirstHost& first, const std::vector<RankOrder>& orders);
+  absl::Status Greet(const FirstHost& first, const std::vector<RankOrder>& orders);
+  // First::before, as the pages say, for the first look of a process.
+  int64_t FinishesBefore(const FirstHost& first, bool known) const;
+  // Whether the first host knows all ranks.
+  bool Obey(const std::vector<RankOrder>& orders);
   void Obey(const RankOrder& order, Followed& rank);
-  void PassOn(const FirstHost& first, bool finished);
+  void PassOn(const First& first);
   // The state of a rank, whose snapshot is written first.
   RankState StateOf(Followed& rank);
   std::string PathOf(const Followed& rank, int64_t image) const {
@@ -69,14 +86,16 @@ class HostRelay {
   std::string folder_;
   std::string read_;  // what the first host said last
   std::string told_;
+  RateLimitedLog failed_;
+  CancelToken cancel_;  // of the image that is being written
 
   Mutex mutex_;
   CondVar changed_;
   bool end_ ABSL_GUARDED_BY(mutex_) = false;
-  bool known_ ABSL_GUARDED_BY(mutex_) = false;  // by the first host
-  FirstHost first_ ABSL_GUARDED_BY(mutex_){};
-  int64_t finishes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t returned_ ABSL_GUARDED_BY(mutex_) = 0;
+  First first_ ABSL_GUARDED_BY(mutex_);
+  bool seen_ ABSL_GUARDED_BY(mutex_) = false;  // a sign of the first host
+  std::string problem_ ABSL_GUARDED_BY(mutex_);
+  int64_t returned_ ABSL_GUARDED_BY(mutex_) = 0;  // by Finished
   Thread thread_;
 };
 

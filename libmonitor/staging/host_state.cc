@@ -36,9 +36,14 @@ struct OpenImage {
   std::string manifest = {};
 };
 
-absl::Status ReadFully(int file, int64_t offset, absl::Span<char> to, const std::string& path) {
+// How much of an image is moved before the next look at the token.
+constexpr size_t kPiece = size_t{8} << 20;
+
+absl::Status ReadFully(int file, int64_t offset, absl::Span<char> to, const std::string& path,
+                       const CancelToken& cancel = {}) {
   while (!to.empty()) {
-    const ssize_t got = pread(file, to.data(), to.size(), offset);
+    if (cancel.cancelled()) return absl::CancelledError(path);
+    const ssize_t got = pread(file, to.data(), std::min(to.size(), kPiece), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return absl::ErrnoToStatus(errno, path);
     if (got == 0) return absl::DataLossError(StrCat(path, " is cut off"));
@@ -62,14 +67,15 @@ absl::Status ReadHead(const std::string& path, const HostKey& memory, OpenImage&
   return ReadFully(image.file, sizeof(head), absl::MakeSpan(image.manifest), path);
 }
 
-absl::Status ReadContent(const OpenImage& image, const SharedMemory& to, const std::string& path) {
+absl::Status ReadContent(const OpenImage& image, const SharedMemory& to, const std::string& path,
+                         const CancelToken& cancel) {
   const absl::Span<char> content = to.content();
   if (image.head.content_bytes != static_cast<int64_t>(content.size()) ||
       image.manifest != to.manifest()) {
     return absl::DataLossError(StrCat(path, " has another layout than before"));
   }
   return ReadFully(image.file, static_cast<int64_t>(sizeof(image.head)) + image.head.manifest_bytes,
-                   content, path);
+                   content, path, cancel);
 }
 
 }  // namespace
@@ -127,7 +133,14 @@ absl::Status WriteState(const std::string& path, std::string bytes) {
 
 absl::StatusOr<std::string> ReadState(const std::string& path, size_t head_bytes,
                                       size_t row_bytes) {
-  PTQWATCH_ASSIGN_OR_RETURN(std::string bytes, ReadTextFile(path));
+  absl::StatusOr<std::string> read = ReadTextFile(path);
+  if (absl::IsNotFound(read.status())) {
+    // Opening the folder makes NFS forget that the name did not exist.
+    std::error_code ignored;
+    std::filesystem::directory_iterator(std::filesystem::path(path).parent_path(), ignored);
+    read = ReadTextFile(path);
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(std::string bytes, std::move(read));
   uint64_t version = 0;
   if (bytes.size() >= head_bytes + sizeof(version)) {
     const size_t end = bytes.size() - sizeof(version);
@@ -138,7 +151,8 @@ absl::StatusOr<std::string> ReadState(const std::string& path, size_t head_bytes
   return absl::DataLossError(StrCat(path, " is of another version of ptqwatch"));
 }
 
-absl::Status WriteImage(const std::string& path, const SharedMemory& memory) {
+absl::Status WriteImage(const std::string& path, const SharedMemory& memory,
+                        const CancelToken& cancel) {
   const absl::Span<const char> content = memory.content();
   ImageHead head;
   head.memory = KeyOf(memory);
@@ -149,28 +163,32 @@ absl::Status WriteImage(const std::string& path, const SharedMemory& memory) {
   PTQWATCH_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   PTQWATCH_RETURN_IF_ERROR(file.Append(BytesOf(head)));
   PTQWATCH_RETURN_IF_ERROR(file.Append(memory.manifest()));
-  PTQWATCH_RETURN_IF_ERROR(file.Append(content));
+  for (size_t at = 0; at < content.size(); at += kPiece) {
+    if (cancel.cancelled()) return absl::CancelledError(path);
+    PTQWATCH_RETURN_IF_ERROR(file.Append(content.subspan(at, kPiece)));
+  }
   return file.CommitUnsynced();
 }
 
-absl::StatusOr<SharedMemory> MemoryOfImage(const std::string& path, const HostKey& memory) {
+absl::StatusOr<SharedMemory> MemoryOfImage(const std::string& path, const HostKey& memory,
+                                           const CancelToken& cancel) {
   OpenImage image{.file = open(path.c_str(), O_RDONLY | O_CLOEXEC), .head = {}};
   if (image.file < 0) return absl::ErrnoToStatus(errno, path);
   const absl::Cleanup closed = [&] { close(image.file); };
   PTQWATCH_RETURN_IF_ERROR(ReadHead(path, memory, image));
   PTQWATCH_ASSIGN_OR_RETURN(SharedMemory made,
                             SharedMemory::MakeFor(image.head.content_bytes, image.manifest));
-  PTQWATCH_RETURN_IF_ERROR(ReadContent(image, made, path));
+  PTQWATCH_RETURN_IF_ERROR(ReadContent(image, made, path, cancel));
   return made;
 }
 
 absl::StatusOr<SnapshotHeader> ReadImage(const std::string& path, const HostKey& memory,
-                                         const SharedMemory& to) {
+                                         const SharedMemory& to, const CancelToken& cancel) {
   OpenImage image{.file = open(path.c_str(), O_RDONLY | O_CLOEXEC), .head = {}};
   if (image.file < 0) return absl::ErrnoToStatus(errno, path);
   const absl::Cleanup closed = [&] { close(image.file); };
   PTQWATCH_RETURN_IF_ERROR(ReadHead(path, memory, image));
-  PTQWATCH_RETURN_IF_ERROR(ReadContent(image, to, path));
+  PTQWATCH_RETURN_IF_ERROR(ReadContent(image, to, path, cancel));
   SnapshotHeader header;
   std::copy(image.head.header.begin(), image.head.header.end(), reinterpret_cast<char*>(&header));
   return header;

@@ -17,6 +17,7 @@
 #include "handover/shared_text.h"
 #include "handover/slot_page.h"
 #include "handover/snapshot_header.h"
+#include "ptqwatch/execution_context.h"
 #include "staging/manifest.h"
 #include "staging/shared_memory.h"
 
@@ -35,7 +36,7 @@ struct RankState {
   int64_t step = SlotPage::kNoStep;
   /// Number of its newest image: that of the snapshot that its slot holds, or 0, of the start.
   int64_t image = 0;
-  int64_t answered = 0;  ///< the newest RankOrder::asked that it has answered
+  int64_t answered = 0;  ///< the newest RankOrder::asked that it has answered, with its image
   int64_t result = 0;    ///< SnapshotResult of that
 };
 
@@ -60,8 +61,9 @@ struct FirstHost {
   int64_t paused = 0;
   int64_t requests = 0;
   int64_t nothing_to_measure = 1;
-  int64_t finished = 0;  ///< finishes so far
+  int64_t finished = 0;  ///< as Page::Answers has them, within the session
   int64_t finished_step = SlotPage::kNoStep;
+  int64_t finished_first = 0;
   int64_t code = 0;
   SharedText reason{};
   int64_t past_known = 0;
@@ -87,7 +89,7 @@ std::string ImagePath(const std::string& folder, int64_t rank, int64_t image);
 
 /// Writes `bytes` to a file that appears as a whole. Errors name the path.
 absl::Status WriteState(const std::string& path, std::string bytes);
-/// DataLoss if the file is not one of this build with a `head_bytes` and rows of `row_bytes`.
+/// DataLoss if the file is not one of this build with a head and rows of such sizes; NotFound.
 absl::StatusOr<std::string> ReadState(const std::string& path, size_t head_bytes, size_t row_bytes);
 
 template <class Head, class Row>
@@ -111,15 +113,18 @@ absl::StatusOr<std::pair<Head, std::vector<Row>>> ReadStateOf(const std::string&
 }
 
 /// Writes the memory of a rank: its manifest, the header of its slot, and all that lies between.
-/// The trainer must not fill the slot meanwhile. Errors name the path.
-absl::Status WriteImage(const std::string& path, const SharedMemory& memory);
-/// Makes memory for a rank of another host by its image, which it reads. `every` and `stretch` are
-/// those of SharedMemory::Make. Errors are those of ReadImage and of SharedMemory::Make.
-absl::StatusOr<SharedMemory> MemoryOfImage(const std::string& path, const HostKey& memory);
+/// The trainer must not fill the slot meanwhile. Cancelled once `cancel` is. Errors name the path.
+absl::Status WriteImage(const std::string& path, const SharedMemory& memory,
+                        const CancelToken& cancel = {});
+/// Makes memory for a rank of another host by its image, which it reads. Errors are those of
+/// ReadImage and of SharedMemory::Make.
+absl::StatusOr<SharedMemory> MemoryOfImage(const std::string& path, const HostKey& memory,
+                                           const CancelToken& cancel = {});
 /// Reads an image into such memory, and returns the header. DataLoss if the file is not an image of
-/// `memory`, or is cut off; otherwise errors are the file system's. They name the path.
+/// `memory`, or is cut off; Cancelled once `cancel` is; otherwise errors are the file system's.
+/// They name the path.
 absl::StatusOr<SnapshotHeader> ReadImage(const std::string& path, const HostKey& memory,
-                                         const SharedMemory& to);
+                                         const SharedMemory& to, const CancelToken& cancel = {});
 
 }  // namespace ptqwatch::internal
 

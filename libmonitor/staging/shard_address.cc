@@ -20,6 +20,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::chrono::seconds kTrustedRefusal{10};
+
 // Equal for processes of one boot of one machine, also in containers.
 std::string Host() {
   const absl::StatusOr<std::string> id = ReadTextFile("/proc/sys/kernel/random/boot_id");
@@ -86,16 +88,15 @@ std::optional<int64_t> OwnerOf(const std::string& path) {
   return address["process"].get<int64_t>();
 }
 
-// Those of the job on the host of that place.
-std::vector<Json> AddressesOf(const ShardPlace& place) {
-  const std::string job = JobOnHost(place);
+// Those in files whose names end so.
+std::vector<Json> AddressesIn(const std::string& directory, std::string_view ending) {
   std::vector<Json> addresses;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(place.directory, error), end;
-       !error && entry != end; entry.increment(error)) {
-    if (entry->path().extension() != ".json") continue;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!entry->path().string().ends_with(ending)) continue;
     Json address = AddressIn(entry->path().string());
-    if (!address.is_null() && address["job"] == job) addresses.push_back(std::move(address));
+    if (!address.is_null()) addresses.push_back(std::move(address));
   }
   return addresses;
 }
@@ -162,9 +163,10 @@ void ShardAddress::Withdraw() noexcept {
 ShardsFound FindShards(const ShardPlace& place) {
   ShardsFound found;
   const std::string host = Host();
+  const std::string job = JobOnHost(place);
   const std::string pid_namespace = PidNamespace();
-  for (const Json& address : AddressesOf(place)) {
-    if (address["host"] != host) continue;
+  for (const Json& address : AddressesIn(place.directory, ".json")) {
+    if (address["job"] != job || address["host"] != host) continue;
     const auto rank = address["rank"].get<int64_t>();
     if (address["pid_namespace"] != pid_namespace) {
       found.unreachable.push_back(rank);
@@ -180,15 +182,20 @@ ShardsFound FindShards(const ShardPlace& place) {
   return found;
 }
 
-std::string FindRefusal(const ShardPlace& place) {
-  const std::string host = Host();
+std::string RefusalWatch::Look(std::chrono::steady_clock::time_point now) {
+  const std::string machine = Host();
   const std::string pid_namespace = PidNamespace();
-  for (const Json& address : AddressesOf(place)) {
-    if (!address.contains("refusal")) continue;
-    const bool visible = address["host"] == host && address["pid_namespace"] == pid_namespace;
-    if (visible && !Lives(address)) continue;
-    return StrCat("rank ", address["rank"].get<int64_t>(),
-                  " does not share its part of the model: ", address["refusal"].get<std::string>());
+  for (const Json& address : AddressesIn(place_.directory, "-refusal.json")) {
+    const auto job = address["job"].get<std::string>();
+    if (!job.starts_with(place_.job + ":") || !address.contains("refusal")) continue;
+    const bool near = address["host"] == machine && address["pid_namespace"] == pid_namespace;
+    if (near && !Lives(address)) continue;
+    const auto seen = seen_.emplace(address.dump(), now).first->second;
+    if (near || now - seen >= kTrustedRefusal) {
+      return StrCat(
+          "rank ", address["rank"].get<int64_t>(),
+          " does not share its part of the model: ", address["refusal"].get<std::string>());
+    }
   }
   return "";
 }

@@ -1,10 +1,12 @@
 #ifndef PTQWATCH_STAGING_SHARD_ADDRESS_H_
 #define PTQWATCH_STAGING_SHARD_ADDRESS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -50,8 +52,19 @@ struct ShardsFound {
 /// Looks for the ranks of `place.job` on `place.host` in its directory. Those that run on another
 /// machine than this process are left out.
 ShardsFound FindShards(const ShardPlace& place);
-/// The refusal of a rank there, which may run on another machine; empty if there is none.
-std::string FindRefusal(const ShardPlace& place);
+/// Looks for refusals of the ranks of all hosts. A process on another machine may have left one
+/// that no longer lives, and its launch may look like this one, so such a refusal counts once it
+/// has been there for ten seconds: its rank would have withdrawn it.
+class RefusalWatch {
+ public:
+  explicit RefusalWatch(ShardPlace place) : place_(std::move(place)) {}
+  /// Call it repeatedly. A message, or empty if there is none.
+  std::string Look(std::chrono::steady_clock::time_point now);
+
+ private:
+  const ShardPlace place_;
+  std::map<std::string, std::chrono::steady_clock::time_point> seen_;
+};
 
 }  // namespace ptqwatch::internal
 

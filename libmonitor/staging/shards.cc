@@ -240,7 +240,8 @@ std::string Shards::Describe() const {
 bool Shards::AllHold() const {
   const SlotPage& first = ranks_[0].slot();
   return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
-    return rank.slot().filled() && rank.slot().header.info.step == first.header.info.step;
+    return rank.slot().filled() && rank.slot().header.info.step == first.header.info.step &&
+           rank.slot().header.pass == first.header.pass;
   });
 }
 
@@ -276,6 +277,12 @@ void Shards::TakeOver() noexcept {
   for (const Rank& rank : ranks_) rank.slot().TakeOver();
 }
 
+Page& Shards::PageOf(int64_t rank) const {
+  return std::find_if(ranks_.begin(), ranks_.end(),
+                      [rank](const Rank& other) { return other.rank == rank; })
+      ->page();
+}
+
 void Shards::PassOn() noexcept {
   const Page& first = ranks_[0].page();
   for (size_t i = 1; i < ranks_.size(); ++i) {
@@ -301,7 +308,10 @@ std::optional<std::string> Shards::Lacking(const Rank& rank) const {
     // Read before the slot, which is filled before the step after it.
     const std::optional<int64_t> step = other.page().board.step();
     const SlotPage& slot = other.slot();
-    if (slot.filled() && slot.header.info.step == held) continue;
+    if (slot.filled() && slot.header.info.step == held) {
+      if (slot.header.pass <= rank.slot().header.pass) continue;
+      return StrCat("rank ", rank.rank, " holds it from before the steps went back");
+    }
     if (step > held) return StrCat("rank ", other.rank, " did not copy its part");
   }
   return std::nullopt;
@@ -378,6 +388,7 @@ void Shards::TellFinished(int64_t last_step, const absl::Status& status,
                           int64_t sequence) noexcept {
   for (size_t i = 1; i < ranks_.size(); ++i) {
     Page::Answers& answers = ranks_[i].page().answers;
+    if (answers.finished_step != last_step) answers.finished_first = answers.finished + 1;
     answers.finished_step = last_step;
     answers.code = status.code();
     Put(Message(status), answers.reason);

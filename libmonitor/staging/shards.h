@@ -42,7 +42,7 @@ class Shards {
                                                       std::chrono::steady_clock::time_point until,
                                                       const std::atomic<bool>& stopped);
 
-  /// Not null if another host measures; then only this may be called.
+  /// Not null if another host measures; then only this and End may be called.
   HostRelay* relay() const { return relay_.get(); }
   /// Whether there are ranks of other hosts among these.
   bool several_hosts() const { return far_ != nullptr; }
@@ -84,6 +84,8 @@ class Shards {
   std::optional<std::string> DifferentSteps() const;
   /// Before the other ranks take snapshots.
   void TakeOver() noexcept;
+  /// Of a rank that there is. For tests.
+  Page& PageOf(int64_t rank) const;
 
  private:
   struct Rank {

@@ -171,7 +171,8 @@ FillOutcome WorkerLink::TakeLast(steady_clock::time_point deadline, const Cancel
     return last.result.load(std::memory_order_relaxed);
   };
   ask();
-  const auto until = std::min(deadline, steady_clock::now() + kLongestCopy);
+  const bool far = shards_ != nullptr && shards_->several_hosts();
+  const auto until = far ? deadline : std::min(deadline, steady_clock::now() + kLongestCopy);
   std::optional<SnapshotResult> result;
   while (!(result = answer()) || (shards_ != nullptr && result == SnapshotResult::kSkippedBusy)) {
     if (result) {  // a rank holds a step that others do not
@@ -182,7 +183,7 @@ FillOutcome WorkerLink::TakeLast(steady_clock::time_point deadline, const Cancel
       return FillOutcome::NotTaken(
           SnapshotResult::kFailed, 0,
           StrCat(shards_ != nullptr ? shards_->WithoutAnswer() : "the trainer",
-                 " did not copy its weights"));
+                 " did not copy its weights", far ? ", or the copy has not arrived" : ""));
     }
     std::this_thread::sleep_for(milliseconds(1));
   }

@@ -10,6 +10,8 @@
 
 #include "ATen/ops/ones.h"
 #include "absl/cleanup/cleanup.h"
+#include "monitor/process_trainer.h"
+#include "ptqwatch/function_subject.h"
 #include "snapshot/tensor_table.h"
 #include "staging/host_state.h"
 #include "staging/shard_address.h"
@@ -93,6 +95,37 @@ void BM_Copy(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(from.size()));
 }
 BENCHMARK(BM_Copy)->Unit(benchmark::kMillisecond);
+
+// A rank's step: due, which copies its part, or not.
+void BM_Step(benchmark::State& state) {
+  const bool due = state.range(0) != 0;
+  const std::string directory = std::filesystem::temp_directory_path() / "ptqwatch_bench_step";
+  const absl::Cleanup remove = [&] { std::filesystem::remove_all(directory); };
+  FunctionSubjectOptions model;
+  for (int64_t i = 0; i < 32; ++i) {
+    model.live.push_back({"layers." + std::to_string(i), at::ones({kSize, kSize}), true,
+                          std::vector<int64_t>{8 * kSize, kSize}, std::vector<int64_t>{0, 0}});
+  }
+  MonitorOptions options;
+  options.schedule = {.every = 1, .decay_density = 1};
+  if (!due) options.schedule.every = int64_t{1} << 40;
+  options.curvature.enabled = false;
+  const auto trainer = ProcessTrainer::Create(MakeFunctionSubject(std::move(model)), options,
+                                              {.shard = ShardPlace{"job", directory, 0, 8}})
+                           .value();
+  SlotPage& slot = trainer->page().slot;
+  trainer->page().switches.nothing_to_measure = false;
+  int64_t step = 0;
+  for (auto _ : state) {
+    trainer->OnStep({.step = ++step, .learning_rate = 1e-3});
+    if (!due) continue;
+    if (!slot.filled()) return state.SkipWithError("no snapshot");
+    slot.Drop();
+  }
+  if (due) state.SetBytesProcessed(state.iterations() * 32 * kSize * kSize * 4);
+}
+BENCHMARK(BM_Step)->ArgName("due")->Arg(0);
+BENCHMARK(BM_Step)->ArgName("due")->Arg(1)->Unit(benchmark::kMillisecond);
 
 // Checks the parts of 64 ranks of a model of 7 billion parameters in 32 blocks.
 void BM_Check(benchmark::State& state) {

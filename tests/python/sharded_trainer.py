@@ -252,7 +252,7 @@ def main():
             for parameter, values in zip(model.parameters(), exact if step < steps else []):
                 parameter.copy_(values)
     with silence:
-        finished = monitor.finish(100)
+        finished = monitor.finish(100) and (fault != "two_hosts" or monitor.finish(20))  # which has nothing to do
     if rank == 0:
         report = monitor.latest()
         print(json.dumps({key: report.get(key) for key in ("step", "snapshot_dtype", "snapshot_digest", "probe_loss_nats", "quantization", "curvature")}))

@@ -146,6 +146,24 @@ std::vector<Report> ReportsOfOneProcess() {
   return reports;
 }
 
+TEST(ProcessTrainer, TellsSnapshotsOfOneStepApart) {
+  const TinyTrainer tiny(/*seed=*/5);
+  const auto trainer = MakeTrainer(tiny, OptionsFor(2));
+  internal::SlotPage& slot = trainer->page().slot;
+  trainer->page().switches.nothing_to_measure = false;
+  std::vector<int64_t> passes;
+  for (const int64_t step : {1, 2, 3, 4, 1, 2, 2}) {
+    trainer->OnStep({.step = step, .learning_rate = 1e-2});
+    if (!slot.filled()) continue;
+    passes.push_back(slot.header.pass);
+    slot.Drop();
+  }
+  ASSERT_GE(passes.size(), 3u);
+  EXPECT_EQ(passes[0], 0);
+  EXPECT_EQ(passes[1], 0);
+  EXPECT_EQ(passes[2], 1) << "the step went back";
+}
+
 TEST(ProcessMonitor, ReportsAreThoseOfOneProcess) {
   const std::vector<Report> expected = ReportsOfOneProcess();
   TinyTrainer trainer(/*seed=*/5);

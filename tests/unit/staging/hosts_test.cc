@@ -87,6 +87,15 @@ class HostsTest : public ::testing::Test {
     return rows;
   }
   std::string Directory() const { return dir_.path() + "/shards"; }
+  // That of the second host.
+  std::string Folder() const {
+    for (const auto& entry : std::filesystem::directory_iterator(Directory())) {
+      if (entry.is_directory()) return entry.path().string();
+    }
+    return "";
+  }
+  // The page of a rank of the second host, as the first host has it.
+  Page& FarPage(int64_t rank) { return first_->PageOf(rank); }
 
   TempDir dir_;
   std::vector<std::unique_ptr<RowRank>> ranks_;
@@ -192,28 +201,94 @@ TEST_F(HostsTest, ANewProcessOfEitherHostGoesOn) {
   EXPECT_EQ(Rows(), std::vector<double>(4, 10));
 }
 
-TEST_F(HostsTest, AnImageThatIsCutOffCostsItsSnapshot) {
+TEST_F(HostsTest, EachFinishOfAStepIsAnsweredOnce) {
   StartBoth();
-  const std::string folder = [&] {
-    for (const auto& entry : std::filesystem::directory_iterator(Directory())) {
-      if (entry.is_directory()) return entry.path().string();
-    }
-    return std::string();
-  }();
+  for (const auto& rank : ranks_) rank->Step(9);
+  first_->TellFinished(9, absl::OkStatus(), 1);
+  first_->TellFinished(9, absl::OkStatus(), 1);
+  const Page::Answers& answers = ranks_[3]->page().answers;
+  ASSERT_TRUE(Eventually([&] { return answers.finished == 2; }));
+  EXPECT_EQ(answers.finished_first, 1);
+  for (int finish = 0; finish < 2; ++finish) EXPECT_TRUE(relay_->relay()->Finished(9));
+  EXPECT_FALSE(relay_->relay()->Finished(9));
+  // Those of another process of the first host come after them.
+  first_.reset();
+  StartFirst();
+  first_->TellFinished(9, absl::OkStatus(), 1);
+  ASSERT_TRUE(Eventually([&] { return answers.finished == 3; }));
+  EXPECT_TRUE(relay_->relay()->Finished(9));
+  first_->TellFinished(12, absl::OkStatus(), 1);
+  ASSERT_TRUE(Eventually([&] { return answers.finished == 4; }));
+  EXPECT_EQ(answers.finished_first, 4);
+  EXPECT_FALSE(relay_->relay()->Finished(9));
+  first_->End();
+  std::optional<absl::Status> finished;
+  ASSERT_TRUE(Eventually([&] { return (finished = relay_->relay()->Finished(9)).has_value(); }));
+  EXPECT_TRUE(absl::IsUnavailable(*finished));
+}
+
+TEST_F(HostsTest, SnapshotsOfOneStepBeforeAndAfterARollbackAreNotMixed) {
+  StartBoth();
+  ranks_[2]->Take(10);
+  for (const auto& rank : ranks_) {
+    rank->Step(5);
+    rank->pass = 1;
+  }
+  for (const auto& rank : ranks_) rank->Take(10);
+  std::optional<std::string> why;
+  ASSERT_TRUE(Eventually([&] { return (why = first_->Drop()).has_value(); }));
+  EXPECT_THAT(*why, HasSubstr("step 10 is incomplete: rank 2 "));
+  EXPECT_FALSE(first_->complete());
+}
+
+TEST_F(HostsTest, AnImageThatCannotBeWrittenCostsItsSnapshot) {
+  StartBoth();
   // In the place of the next image, where the relay's rename fails.
-  std::filesystem::create_directory(ImagePath(folder, 2, 1));
-  std::ofstream(ImagePath(folder, 2, 1) + "/file") << "x";
-  ASSERT_TRUE(TakeAll(5));
+  std::filesystem::create_directory(ImagePath(Folder(), 2, 1));
+  std::ofstream(ImagePath(Folder(), 2, 1) + "/file") << "x";
+  first_->AskForLast();
+  for (const auto& rank : ranks_) {
+    Page::LastStep& last = rank->page().last_step;
+    ASSERT_TRUE(Eventually([&] { return last.asked == 1; }));
+    rank->Take(5);
+    last.result = SnapshotResult::kTaken;
+    last.answered = 1;
+  }
+  ASSERT_TRUE(Eventually([&] { return first_->LastTaken().has_value(); }));
+  EXPECT_EQ(first_->LastTaken(), SnapshotResult::kFailed);
   for (const auto& rank : ranks_) rank->Step(6);
   std::optional<std::string> why;
   ASSERT_TRUE(Eventually([&] { return (why = first_->Drop()).has_value(); }));
   EXPECT_THAT(*why, HasSubstr("rank 2 did not copy its part"));
+}
+
+TEST_F(HostsTest, AnImageThatIsCutOffCostsItsSnapshot) {
+  StartBoth();
+  // The first host cannot take it yet, as if it were slow.
+  SlotPage& far = FarPage(3).slot;
+  ASSERT_TRUE(far.Claim());
+  ASSERT_TRUE(TakeAll(5));
+  const std::string path = ImagePath(Folder(), 3, 1);
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(path); }));
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  far.Abandon();
+  ASSERT_TRUE(Eventually([&] { return ranks_[3]->page().slot.free(); }));
+  EXPECT_EQ(ranks_[3]->page().slot.dropped(), 1);
+  EXPECT_FALSE(first_->complete());
+}
+
+TEST_F(HostsTest, AnImageIsReadOnlyIntoItsOwnMemory) {
   const SharedMemory& memory = *ranks_[1]->memory;
   const std::string path = dir_.path() + "/image";
   ASSERT_TRUE(WriteImage(path, memory).ok());
   EXPECT_TRUE(ReadImage(path, KeyOf(memory), memory).ok());
   EXPECT_TRUE(absl::IsDataLoss(ReadImage(path, KeyOf("other"), memory).status()));
   EXPECT_TRUE(absl::IsDataLoss(ReadImage(path, KeyOf(memory), *ranks_[2]->memory).status()));
+  CancelToken cancelled;
+  cancelled.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(ReadImage(path, KeyOf(memory), memory, cancelled).status()));
+  EXPECT_TRUE(absl::IsCancelled(WriteImage(path, memory, cancelled)));
+  EXPECT_TRUE(ReadImage(path, KeyOf(memory), memory).ok()) << "the file is as it was";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_TRUE(absl::IsDataLoss(ReadImage(path, KeyOf(memory), memory).status()));
 }
@@ -240,13 +315,22 @@ TEST_F(HostsTest, HostsWithOtherOptionsAreRefusedOnAll) {
   EXPECT_THAT(std::string(started_.message()), HasSubstr("schedule of rank 0: every 1"));
 }
 
-TEST_F(HostsTest, ARefusalOnAnotherHostIsNamed) {
-  ShardAddress::Refuse(ranks_[2]->place, "its disk is full");
-  EXPECT_EQ(Open(0, 20).status(),
-            absl::FailedPreconditionError(
-                "rank 2 does not share its part of the model: its disk is full"));
+TEST_F(HostsTest, ARefusalIsNamedOnAllHosts) {
+  StartRelay();
+  ShardAddress::Refuse(ranks_[1]->place, "its disk is full");
+  const absl::Status refused = absl::FailedPreconditionError(
+      "rank 1 does not share its part of the model: its disk is full");
+  EXPECT_EQ(Open(0, 20).status(), refused);
+  starting_.join();
+  EXPECT_EQ(started_, refused);
+  ShardAddress::WithdrawRefusal(ranks_[1]->place);
+  relay_.reset();
+  ShardAddress::Refuse(ranks_[2]->place, "why");
+  EXPECT_THAT(std::string(Open(0, 20).status().message()), HasSubstr("model: why"));
   ShardAddress::WithdrawRefusal(ranks_[2]->place);
-  // By a process of another machine, of which it is not known whether it lives.
+}
+
+TEST_F(HostsTest, ARefusalOnAnotherMachineCountsIfItStays) {
   ShardAddress::Refuse(ranks_[3]->place, "why");
   const std::string path = Directory() + "/rank-0003-refusal.json";
   std::string text;
@@ -254,10 +338,31 @@ TEST_F(HostsTest, ARefusalOnAnotherHostIsNamed) {
   text.replace(text.find("\"host\":\"") + 8, 4, "0000");
   std::ofstream(path) << text;
   EXPECT_TRUE(FindShards(ranks_[3]->place).refusals.empty());
-  EXPECT_THAT(std::string(Open(0, 20).status().message()), HasSubstr("model: why"));
+  RefusalWatch watch(ranks_[0]->place);
+  const auto now = steady_clock::now();
+  EXPECT_EQ(watch.Look(now), "");
+  EXPECT_EQ(watch.Look(now + std::chrono::seconds(9)), "");
+  EXPECT_EQ(watch.Look(now + std::chrono::seconds(10)),
+            "rank 3 does not share its part of the model: why");
   ranks_[3]->address.Withdraw();
   ASSERT_TRUE(ranks_[3]->address.Publish(ranks_[3]->place, 0).ok());
-  EXPECT_FALSE(std::filesystem::exists(path)) << "of an earlier launch";
+  EXPECT_EQ(watch.Look(now + std::chrono::seconds(20)), "") << "it was an earlier launch's";
+}
+
+TEST_F(HostsTest, TheEndOfAnEarlierLaunchDoesNotEndThisOne) {
+  StartBoth();
+  FirstHost other{.job = KeyOf("job"), .session = KeyOf("s")};
+  other.ended = 1;
+  const std::string bytes = BytesOf(other, std::vector<RankOrder>());
+  ASSERT_TRUE(WriteState(Directory() + "/first-host", bytes).ok());
+  ASSERT_TRUE(TakeAll(5));
+  EXPECT_TRUE(Eventually([&] { return first_->Begin(); }));
+  first_->Release();
+  first_->Done();
+  EXPECT_TRUE(Eventually([&] { return ranks_[2]->page().slot.free(); }));
+  ASSERT_TRUE(WriteState(Directory() + "/first-host", bytes).ok());
+  first_.reset();
+  EXPECT_TRUE(std::filesystem::exists(Directory() + "/first-host")) << "it is another launch's";
 }
 
 TEST_F(HostsTest, AHostThatGivesNoSignIsNamed) {

@@ -34,7 +34,7 @@ struct RowRank {
     Step(step);
     if (!page().slot.Claim()) return false;
     Fill(static_cast<double>(step));
-    page().slot.header = {.info = {.step = step}, .trigger = trigger};
+    page().slot.header = {.info = {.step = step}, .trigger = trigger, .pass = pass};
     page().slot.Offer();
     return true;
   }
@@ -42,6 +42,7 @@ struct RowRank {
   void Step(int64_t step) { page().board.OnStep({.step = step}, LrPhase::kStable, 0); }
   Page& page() const { return memory->page(); }
 
+  int64_t pass = 0;  // SnapshotHeader::pass of the next snapshot
   ShardPlace place;
   Manifest manifest;
   std::shared_ptr<SharedMemory> memory;

@@ -103,6 +103,20 @@ TEST_F(ShardsTest, ASnapshotFromBeforeARollbackIsDropped) {
   EXPECT_TRUE(ranks_[0]->page().slot.free());
 }
 
+TEST_F(ShardsTest, SnapshotsOfOneStepBeforeAndAfterARollbackAreNotMixed) {
+  Start(2);
+  ASSERT_TRUE(Open().ok());
+  ranks_[1]->Take(4);
+  for (auto& rank : ranks_) rank->pass = 1;
+  ranks_[0]->Take(4);
+  ranks_[1]->Step(4);
+  EXPECT_FALSE(shards_->complete());
+  EXPECT_THAT(shards_->Drop().value_or(""),
+              HasSubstr("rank 1 holds it from before the steps went back"));
+  EXPECT_TRUE(ranks_[1]->Take(4));
+  EXPECT_TRUE(shards_->complete());
+}
+
 TEST_F(ShardsTest, ARequestThatIsDroppedIsMadeAgain) {
   Start(2);
   ASSERT_TRUE(Open().ok());
