@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import re
 import typing
 
 import numpy
@@ -229,6 +230,21 @@ class QuantizedLayer:
         return (dequantized.T if self.transposed else dequantized).reshape(self.shape)
 
 
+def place_of(layer: str, parameters: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    """The parameter of this name, or the part of a parameter that a name such as "experts.w1[3]" or "w13[3][0:64]" means."""
+    if layer in parameters:
+        return parameters[layer]
+    part = re.fullmatch(r"(.*?)((?:\[\d+(?::\d+)?\])+)", layer)
+    if part is None or part[1] not in parameters:
+        return None
+    place = parameters[part[1]].detach()
+    for first, end in re.findall(r"\[(\d+)(?::(\d+))?\]", part[2]):
+        if place.dim() == 0 or int(first) >= len(place):
+            return None
+        place = place[int(first):int(end)] if end else place[int(first)]
+    return place
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class ModelQuantization:
     """A quantized model."""
@@ -251,15 +267,16 @@ class ModelQuantization:
         """Writes the dequantized weights into a model of the same architecture, in place. ValueError if a parameter is missing or
         has another shape: then nothing is written."""
         parameters = {name: local(value) for name, value, _ in named_tensors(unwrap(model))}
+        places = {name: place_of(name, parameters) for name in self.layers}
         for name, layer in self.layers.items():
-            if name not in parameters:
+            if places[name] is None:
                 raise ValueError(f"the model has no parameter '{name}'")
-            if parameters[name].shape != layer.shape:
-                raise ValueError(f"the model's '{name}' has shape {list(parameters[name].shape)}; it must be {list(layer.shape)}")
+            if places[name].shape != layer.shape:
+                raise ValueError(f"the model's '{name}' has shape {list(places[name].shape)}; it must be {list(layer.shape)}")
         with torch.no_grad():
             for name, layer in self.layers.items():
                 if layer.weight is not None:
-                    parameters[name].copy_(layer.weight)
+                    places[name].copy_(layer.weight)
 
     def __repr__(self) -> str:
         return (f"<ModelQuantization {self.quantizer}: {len(self.layers)} layers with {self.covered_parameters} of {self.parameters} "

@@ -98,6 +98,31 @@ def test_load_into_goes_through_wrappers_and_writes_all_or_nothing():
     assert torch.equal(other.up.weight, model.up.weight)
 
 
+def test_load_into_writes_parts_of_parameters():
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(3, 32, 32))
+            self.head = nn.Linear(32, 16, bias=False)
+
+        def forward(self, x):
+            x = nn.functional.one_hot(x, 32).float()
+            return self.head(x @ self.w[0] + nn.functional.linear(x, self.w[1]) + x[..., :16] @ self.w[2][:16])
+
+    model = Experts()
+    (quantized,) = ptqwatch.quantize_model(model, losses, batches(), ["rtn2"])
+    assert sorted(quantized.layers) == ["w[0]", "w[1]", "w[2][0:16]"]
+    other = copy.deepcopy(model)
+    quantized.load_into(other)
+    for name, part in (("w[0]", other.w[0]), ("w[1]", other.w[1]), ("w[2][0:16]", other.w[2, :16])):
+        assert torch.equal(part, quantized.layers[name].weight)
+    assert torch.equal(other.w[2, 16:], model.w[2, 16:])
+    for w in (torch.zeros(1, 32, 32), torch.zeros(3)):
+        other.w = nn.Parameter(w)
+        with pytest.raises(ValueError, match=r"no parameter 'w\[|'w\[0\]' has shape \[\]"):
+            quantized.load_into(other)
+
+
 def test_layers_and_overrides_choose():
     model, data = Net(), batches()
     (chosen,) = ptqwatch.quantize_model(model, losses, data, ["rtn4"], include=["*.weight"], exclude=["up.*"], output_head=True,
