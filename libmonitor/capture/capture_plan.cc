@@ -196,7 +196,7 @@ Reason WhySkipped(const TensorTable& table, const WeightKey& weight, const Surve
     return {other != uncovered.end() ? "output head, tied to an embedding" : "output head"};
   }
   if (!selection.routers && weight != survey.last() && routers.contains(weight.parameter)) {
-    return {"router: its output goes into a top-k"};
+    return {std::string(kRouter)};
   }
   if (other != uncovered.end()) {
     const bool embedding = other->second == kEmbedding;

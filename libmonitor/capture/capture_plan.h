@@ -20,6 +20,8 @@ namespace ptqwatch::internal {
 
 /// Why a parameter with fewer than two dimensions is skipped.
 inline constexpr std::string_view kNotAMatrix = "not a matrix (a norm, a bias)";
+/// Why the matrix that chooses among experts is skipped.
+inline constexpr std::string_view kRouter = "router: its output goes into a top-k";
 
 /// Identifies a parameter, or the part of a parameter that begins at an element.
 struct WeightKey {

@@ -10,11 +10,17 @@ namespace {
 class LayoutBuilder {
  public:
   LayoutBuilder(const ModelConfig& model, int64_t block)
-      : model_(model), prefix_(StrCat(model.names.blocks, block, ".")) {}
+      : model_(model),
+        layer_(model.layers[static_cast<size_t>(block)]),
+        prefix_(StrCat(model.names.blocks, block, ".")) {}
 
   BlockLayout Build() {
     AddAttention();
-    AddMlp();
+    if (layer_.mixture) {
+      AddMixture(*model_.mixture);
+    } else {
+      AddMlp();
+    }
     AddNorm(model_.names.attention_norm, BlockVector::kAttentionNorm,
             BlockVector::kAttentionNormBias);
     AddNorm(model_.names.mlp_norm, BlockVector::kMlpNorm, BlockVector::kMlpNormBias);
@@ -83,6 +89,28 @@ class LayoutBuilder {
     AddVector(BlockVector::kEps, "mlp.act_fn.eps", {});
   }
 
+  void AddMixture(const MixtureConfig& mixture) {
+    const std::string_view part = model_.names.mixture;
+    AddVector(BlockVector::kRouter, StrCat(part, model_.names.router, ".weight"),
+              {mixture.experts, model_.hidden});
+    for (int64_t expert = 0; expert < mixture.experts; ++expert) {
+      AddExpert("gate_up_proj", expert, 2 * mixture.intermediate, model_.hidden);
+      AddExpert("down_proj", expert, model_.hidden, mixture.intermediate);
+    }
+  }
+
+  void AddExpert(std::string_view name, int64_t expert, int64_t outputs, int64_t inputs) {
+    const int64_t experts = model_.mixture->experts;
+    const std::string stack = StrCat(prefix_, model_.names.mixture, "experts.", name);
+    layout_.linears.push_back({.name = experts > 1 ? StrCat(stack, "[", expert, "]") : stack,
+                               .outputs = outputs,
+                               .inputs = inputs,
+                               .input = input_++,
+                               .stack = stack,
+                               .experts = experts,
+                               .expert = expert});
+  }
+
   void AddNorm(std::string_view name, BlockVector weight, BlockVector bias) {
     if (model_.norm == NormKind::kPlainLayerNorm) return;
     AddVector(weight, StrCat(name, ".weight"), {model_.hidden});
@@ -91,6 +119,7 @@ class LayoutBuilder {
   }
 
   const ModelConfig& model_;
+  const LayerConfig& layer_;
   const std::string prefix_;
   int input_ = 0;
   BlockLayout layout_;
@@ -111,7 +140,9 @@ std::vector<NamedShape> BlockLayout::Tensors() const {
   for (const DecoderLinear& linear : linears) {
     std::vector<int64_t> shape = {linear.outputs, linear.inputs};
     if (linear.transposed) std::swap(shape[0], shape[1]);
-    tensors.push_back({linear.name, std::move(shape)});
+    if (linear.expert > 0) continue;  // the tensor of the stack's first
+    if (!linear.stack.empty()) shape.insert(shape.begin(), linear.experts);
+    tensors.push_back({linear.tensor(), std::move(shape)});
     if (!linear.bias.empty()) tensors.push_back({linear.bias, {linear.outputs}});
   }
   for (const NamedShape& vector : vectors) {

@@ -14,13 +14,21 @@ namespace ptqwatch::internal {
 
 /// A matrix W [outputs, inputs] of a block that is multiplied with activations: y = x W^T + b.
 struct DecoderLinear {
-  std::string name;  ///< in the checkpoint, "model.layers.3.mlp.up_proj.weight"
+  /// In the checkpoint, "model.layers.3.mlp.up_proj.weight"; of an expert
+  /// "model.layers.3.mlp.experts.down_proj[7]".
+  std::string name;
   int64_t outputs = 0;
   int64_t inputs = 0;
   /// Linears of a block with the same number read the same tensor, such as q, k and v.
   int input = 0;
   std::string bias = {};    ///< name of [outputs]; empty if it has none
   bool transposed = false;  ///< the checkpoint has W^T
+  std::string stack = {};   ///< name of the tensor [experts, ...] that holds it; empty if none does
+  int64_t experts = 0;      ///< of the stack
+  int64_t expert = 0;       ///< its place there
+
+  /// The tensor of the checkpoint that holds it.
+  const std::string& tensor() const { return stack.empty() ? name : stack; }
 };
 
 /// A tensor that a checkpoint must hold. An empty name: this model has no such tensor.
@@ -29,7 +37,7 @@ struct NamedShape {
   std::vector<int64_t> shape = {};
 };
 
-/// The tensors of a block that are not matrices or their biases.
+/// The tensors of a block that are not quantized.
 enum class BlockVector {
   kAttentionNorm,
   kAttentionNormBias,
@@ -43,8 +51,9 @@ enum class BlockVector {
   kAlphaN,
   kBeta,
   kEps,
+  kRouter,  // [experts, hidden]
 };
-inline constexpr size_t kBlockVectors = 12;
+inline constexpr size_t kBlockVectors = 13;
 
 /// Which tensors a block has.
 struct BlockLayout {

@@ -134,6 +134,19 @@ absl::StatusOr<std::vector<double>> ConfigReader::Positives(std::string_view key
   return numbers;
 }
 
+absl::StatusOr<std::vector<int64_t>> ConfigReader::Places(std::string_view key) const {
+  std::vector<int64_t> places;
+  const json* value = Find(key);
+  if (value == nullptr) return places;
+  const absl::Status wrong = WrongValue(key, "an array of integers from 0 is needed");
+  if (!value->is_array()) return wrong;
+  for (const json& element : *value) {
+    if (!element.is_number_unsigned()) return wrong;
+    places.push_back(element.get<int64_t>());
+  }
+  return places;
+}
+
 absl::StatusOr<std::optional<ConfigReader>> ConfigReader::Object(std::string_view key) const {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;

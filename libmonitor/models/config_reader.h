@@ -45,6 +45,8 @@ class ConfigReader {
   absl::StatusOr<std::vector<std::string>> Texts(std::string_view key) const;
   absl::StatusOr<std::vector<bool>> Bits(std::string_view key) const;
   absl::StatusOr<std::vector<double>> Positives(std::string_view key) const;
+  /// An array of integers from 0; empty if absent.
+  absl::StatusOr<std::vector<int64_t>> Places(std::string_view key) const;
   /// A reader of an object that is not empty; none if it is, or absent.
   absl::StatusOr<std::optional<ConfigReader>> Object(std::string_view key) const;
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
+#include "models/expert_reader.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -49,7 +50,10 @@ at::Tensor AsStored(const DecoderLinear& linear, const at::Tensor& matrix) {
 }
 
 absl::StatusOr<Decoder> Decoder::Create(ModelConfig config, const WeightReader& weights) {
-  Decoder decoder(std::move(config), weights);
+  PTQWATCH_ASSIGN_OR_RETURN(std::shared_ptr<const WeightReader> experts,
+                            Guard([&] { return ExpertReader::Create(config, weights); }));
+  Decoder decoder(std::move(config), experts ? *experts : weights);
+  decoder.experts_ = std::move(experts);
   PTQWATCH_RETURN_IF_ERROR(Guard([&decoder] { return decoder.CheckTensors(); }));
   return decoder;
 }
@@ -170,8 +174,13 @@ absl::StatusOr<DecoderBlock> Decoder::ReadBlock(int64_t block) const {
   DecoderBlock read;
   read.config_ = config_;
   read.layer_ = config_->layers[static_cast<size_t>(block)];
+  std::map<std::string, at::Tensor> stacks;
   for (const DecoderLinear& linear : layout.linears) {
-    PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor stored, Read(linear.name));
+    at::Tensor& stack = stacks[linear.stack];
+    if (linear.stack.empty() || !stack.defined()) {
+      PTQWATCH_ASSIGN_OR_RETURN(stack, Read(linear.tensor()));
+    }
+    const at::Tensor stored = linear.stack.empty() ? stack : stack.select(0, linear.expert);
     read.weights_.push_back(AsStored(linear, stored));
     PTQWATCH_ASSIGN_OR_RETURN(read.biases_.emplace_back(), Read(linear.bias));
   }

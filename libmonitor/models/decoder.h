@@ -53,6 +53,8 @@ class DecoderBlock {
   void NormQueriesAndKeys(Heads& heads) const;
   at::Tensor Attention(const at::Tensor& x, ApplyLinear apply) const;
   at::Tensor Mlp(const at::Tensor& x, ApplyLinear apply) const;
+  /// Sends an expert without rows through its linears, too.
+  at::Tensor Mixture(const at::Tensor& x, ApplyLinear apply) const;
   at::Tensor Norm(const at::Tensor& x, BlockVector weight,
                   std::optional<BlockVector> bias = std::nullopt) const;
   at::Tensor AttentionNorm(const at::Tensor& x) const;
@@ -93,7 +95,8 @@ class Decoder {
  public:
   /// Checks names and shapes of all tensors of `weights` (not owned; must outlive this) against the
   /// config. InvalidArgument names the folder, and the tensors that are missing, left over or of
-  /// another shape (the first 20).
+  /// another shape (the first 20). Experts are as in transformers, whatever the layout of the
+  /// checkpoint (ExpertReader): names, TensorNames and weights() are those of the stacks.
   static absl::StatusOr<Decoder> Create(ModelConfig config, const WeightReader& weights);
 
   const ModelConfig& config() const { return *config_; }
@@ -124,6 +127,7 @@ class Decoder {
   absl::StatusOr<at::Tensor> Read(const std::string& name) const;
 
   std::shared_ptr<const ModelConfig> config_;
+  std::shared_ptr<const WeightReader> experts_;  // stacked, if the checkpoint has them one by one
   const WeightReader* weights_;
   OuterLayout outer_;  ///< with the head's name in these files; the embedding's if it is tied
   std::vector<std::string> tensor_names_;

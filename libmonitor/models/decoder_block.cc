@@ -2,8 +2,10 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/linear.h"
+#include "ATen/ops/zeros_like.h"
 #include "models/attention.h"
 #include "models/decoder.h"
+#include "models/mixture.h"
 #include "models/mlp.h"
 #include "models/norms.h"
 #include "models/rope.h"
@@ -50,10 +52,10 @@ DecoderBlock::Heads DecoderBlock::MakeHeads(const at::Tensor& x, ApplyLinear app
   } else {
     for (size_t i = 0; i < 3; ++i) heads[i] = apply(i, x);
   }
+  if (model.qk_norm == QkNorm::kProjection) NormQueriesAndKeys(heads);
   if (model.clip_qkv) {
     for (at::Tensor& part : heads) part = part.clamp(-*model.clip_qkv, *model.clip_qkv);
   }
-  if (model.qk_norm == QkNorm::kProjection) NormQueriesAndKeys(heads);
   for (at::Tensor& part : heads) part = SplitHeads(part, model.head_dim);
   if (model.qk_norm == QkNorm::kHead && !model.rotates_first) NormQueriesAndKeys(heads);
   return heads;
@@ -80,7 +82,23 @@ at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const
   return apply(output, CausalAttention(heads[0], heads[1], heads[2], scores));
 }
 
+at::Tensor DecoderBlock::Mixture(const at::Tensor& x, ApplyLinear apply) const {
+  const int64_t experts = config_->mixture->experts;
+  const at::Tensor rows = x.reshape({-1, x.size(-1)});
+  const Routing routing(*config_->mixture, at::linear(rows, Vector(BlockVector::kRouter)));
+  at::Tensor sum = at::zeros_like(rows);
+  size_t linear = weights_.size() - 2 * static_cast<size_t>(experts);
+  for (int64_t expert = 0; expert < experts; ++expert, linear += 2) {
+    const at::Tensor own = routing.RowsOf(expert);
+    const std::vector<at::Tensor> parts = apply(linear, rows.index_select(0, own)).chunk(2, -1);
+    const at::Tensor inside = Activate(config_->activation, parts[0], {}) * parts[1];
+    sum.index_add_(0, own, apply(linear + 1, inside) * routing.WeightsOf(expert));
+  }
+  return sum.view(x.sizes());
+}
+
 at::Tensor DecoderBlock::Mlp(const at::Tensor& x, ApplyLinear apply) const {
+  if (layer_.mixture) return Mixture(x, apply);
   const XieluTensors xielu = {Vector(BlockVector::kAlphaP), Vector(BlockVector::kAlphaN),
                               Vector(BlockVector::kBeta), Vector(BlockVector::kEps)};
   const auto activate = [&](const at::Tensor& y) {

@@ -200,6 +200,50 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   return absl::OkStatus();
 }
 
+// The number of experts, which transformers takes under either name.
+absl::StatusOr<int64_t> ReadExperts(const ConfigReader& config, int64_t fallback) {
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t experts, config.Size("num_experts", fallback));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t local, config.Size("num_local_experts", experts));
+  if (config.Has("num_experts") && local != experts) {
+    return config.Error("num_local_experts", StrCat("is ", local, ", but num_experts ", experts));
+  }
+  return local;
+}
+
+// The mixture of a family that has one, if a layer uses it.
+absl::Status ReadMixture(const ConfigReader& config, const MixtureFamily& family,
+                         ModelConfig& model) {
+  if (family.experts == 0) return absl::OkStatus();
+  MixtureConfig mixture{.router = family.router, .normalized = family.normalized};
+  PTQWATCH_ASSIGN_OR_RETURN(mixture.experts, ReadExperts(config, family.experts));
+  PTQWATCH_ASSIGN_OR_RETURN(mixture.chosen, config.Size("num_experts_per_tok", family.chosen));
+  if (mixture.chosen > mixture.experts) {
+    return config.Error("num_experts_per_tok", StrCat("is ", mixture.chosen, ", more than the ",
+                                                      mixture.experts, " experts"));
+  }
+  std::optional<int64_t> intermediate;
+  if (family.intermediate > 0) intermediate = family.intermediate;
+  PTQWATCH_ASSIGN_OR_RETURN(mixture.intermediate,
+                            config.Size(family.intermediate_key, intermediate));
+  if (family.normalized_key) {
+    PTQWATCH_ASSIGN_OR_RETURN(mixture.normalized,
+                              config.Flag("norm_topk_prob", mixture.normalized));
+  }
+  for (LayerConfig& layer : model.layers) layer.mixture = true;
+  if (family.some_layers) {
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t step, config.Size("decoder_sparse_step", 1));
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<int64_t> dense, config.Places("mlp_only_layers"));
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+      model.layers[i].mixture = (static_cast<int64_t>(i) + 1) % step == 0;
+    }
+    for (const int64_t layer : dense) {
+      if (layer < model.blocks) model.layers[static_cast<size_t>(layer)].mixture = false;
+    }
+  }
+  model.mixture = mixture;
+  return absl::OkStatus();
+}
+
 // Whether each layer sees positions.
 absl::StatusOr<std::vector<bool>> ReadRopeLayers(const ConfigReader& config,
                                                  const ModelFamily& family, int64_t blocks) {
@@ -320,6 +364,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
     layer.window = windows[i];
     if (has_rope[i]) layer.rope = windows[i] > 0 ? ropes.windowed : ropes.full;
   }
+  PTQWATCH_RETURN_IF_ERROR(ReadMixture(config, family->mixture, model));
   return model;
 }
 

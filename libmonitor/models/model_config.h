@@ -48,6 +48,24 @@ enum class Activation {
   kGeluTanh,  ///< the same formula in one step, which rounds otherwise
 };
 
+/// How the router of a mixture of experts weighs the experts that it chooses for a token.
+enum class RouterKind {
+  kSoftmaxOfAll,     ///< their shares of a softmax over all experts
+  kSoftmaxOfChosen,  ///< a softmax over the chosen ones
+};
+
+/// MLPs of which each token goes through a few. A router chooses the `chosen` experts with the
+/// greatest products; the sum of their outputs, weighed, is that of the mixture.
+struct MixtureConfig {
+  int64_t experts = 0;
+  int64_t chosen = 0;
+  int64_t intermediate = 0;  ///< of an expert
+  RouterKind router = RouterKind::kSoftmaxOfAll;
+  bool normalized = false;  ///< kSoftmaxOfAll: the weights of a token are divided by their sum
+
+  friend bool operator==(const MixtureConfig&, const MixtureConfig&) = default;
+};
+
 enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 /// Rotary position embedding of one kind of layer.
@@ -75,8 +93,19 @@ struct LayerConfig {
   std::optional<RopeConfig> rope = std::nullopt;  ///< absent: the layer does not see positions
   int64_t window = 0;          ///< a token sees this many positions up to its own; 0: all
   double attention_scale = 1;  ///< of products of queries and keys
+  bool mixture = false;        ///< the MLP is a mixture of experts
 
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+};
+
+/// What checkpoints call the tensors of a mixture that transformers holds as "gate_up_proj" and
+/// "down_proj", [experts, ...]. Relative to a block.
+struct ExpertNames {
+  std::string_view part = "mlp.";
+  std::string_view router = "gate";
+  std::string_view gate = "gate_proj";  ///< of one expert
+  std::string_view up = "up_proj";
+  std::string_view down = "down_proj";
 };
 
 /// Where a family keeps its tensors. Full names, or names relative to a block.
@@ -97,6 +126,9 @@ struct TensorNames {
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view attention_post_norm = "post_attention_layernorm";  ///< of kSandwich
   std::string_view mlp_post_norm = "post_feedforward_layernorm";
+  std::string_view mixture = "mlp.";
+  std::string_view router = "gate";
+  ExpertNames experts = {};
   std::string_view head = "lm_head.weight";
   std::string_view other_head = {};  ///< an older name of the head
 };
@@ -134,6 +166,7 @@ struct ModelConfig {
   /// Numbers x become c tanh(x / c), with c for the products of queries and keys, and for logits.
   std::optional<double> attention_softcap = std::nullopt;
   std::optional<double> logits_softcap = std::nullopt;
+  std::optional<MixtureConfig> mixture = std::nullopt;
   std::vector<LayerConfig> layers = {};  ///< one a block
   TensorNames names = {};
 };

@@ -215,6 +215,11 @@ constexpr ModelFamily kFamilies[] = {
      .window = 4096,
      .window_period = 4,
      .names = kPostNormNames},
+    {.model_type = "olmoe",
+     .qk_norm = QkNorm::kProjection,
+     .clips_qkv = true,
+     .eps = 1e-5,
+     .mixture = {.experts = 64, .chosen = 8, .normalized_key = true}},
     // Qwen 3 with a biased MLP, by code of its own beside the checkpoints.
     {.model_type = "opensci",
      .qk_norm = QkNorm::kHead,

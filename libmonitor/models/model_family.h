@@ -31,6 +31,18 @@ struct SizeKeys {
   std::string_view intermediate = "intermediate_size";
 };
 
+/// What a family of mixtures of experts leaves to its config.
+struct MixtureFamily {
+  int64_t experts = 0;  ///< default of num_experts; 0: the family has no mixtures
+  int64_t chosen = 0;   ///< default of num_experts_per_tok
+  std::string_view intermediate_key = "intermediate_size";
+  int64_t intermediate = 0;  ///< its default; 0: it has none
+  RouterKind router = RouterKind::kSoftmaxOfAll;
+  bool normalized = false;      ///< default of norm_topk_prob
+  bool normalized_key = false;  ///< reads norm_topk_prob
+  bool some_layers = false;     ///< reads decoder_sparse_step and mlp_only_layers
+};
+
 /// A row of the table of families: what model_type stands for, and the defaults of the family's
 /// class in transformers 5.24 for keys that config.json may leave out.
 struct ModelFamily {
@@ -87,6 +99,7 @@ struct ModelFamily {
   bool attention_bias_default = false;
   bool mlp_bias_default = false;
   bool tied_head = false;
+  MixtureFamily mixture = {};
   std::array<std::string_view, 2> unsupported = {};  ///< keys that must be absent, null or false
   TensorNames names = {};
 };

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
-#include "ATen/ops/clone.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "capture/capture_plan.h"
@@ -29,6 +28,22 @@ std::vector<size_t> FeedingLinears(absl::Span<const DecoderLinear> linears,
 
 }  // namespace
 
+std::vector<LinearRange> DivideByGrams(absl::Span<const DecoderLinear> linears, int64_t max_bytes) {
+  std::vector<LinearRange> ranges;
+  int64_t held = 0;
+  for (size_t linear = 0; linear < linears.size(); ++linear) {
+    const bool is_new = linear == 0 || linears[linear].input != linears[linear - 1].input;
+    const int64_t bytes = is_new ? GramBytes(linears[linear].inputs) : 0;
+    if (ranges.empty() || (is_new && bytes > max_bytes - held)) {
+      ranges.push_back({linear, linear});
+      held = 0;
+    }
+    held += bytes;
+    ranges.back().end = linear + 1;
+  }
+  return ranges;
+}
+
 int64_t BlockGramBytes(absl::Span<const DecoderLinear> linears) {
   int64_t bytes = 0;
   for (size_t linear : FeedingLinears(linears, nullptr)) bytes += GramBytes(linears[linear].inputs);
@@ -36,44 +51,43 @@ int64_t BlockGramBytes(absl::Span<const DecoderLinear> linears) {
 }
 
 absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
-                                        absl::Span<const DecoderLinear> linears,
+                                        absl::Span<const DecoderLinear> linears, LinearRange range,
                                         TokenStream& calibration, QuantizeBackend& backend,
                                         const ExecutionContext& context) {
-  BlockGrams result;
-  const std::vector<size_t> feeding = FeedingLinears(linears, &result.of_linear);
+  BlockGrams result{.range = range};
+  const auto captured = linears.subspan(range.first, range.end - range.first);
+  const std::vector<size_t> feeding = FeedingLinears(captured, &result.of_linear);
   std::vector<std::unique_ptr<GramSum>> sums;
   for (size_t linear : feeding) {
-    PTQWATCH_ASSIGN_OR_RETURN(sums.emplace_back(), backend.Sum(linears[linear].inputs));
+    PTQWATCH_ASSIGN_OR_RETURN(sums.emplace_back(), backend.Sum(captured[linear].inputs));
   }
-  PTQWATCH_RETURN_IF_ERROR(calibration.PassThrough(
-      block, block.weights(),
-      [&](size_t linear, const at::Tensor& x) {
-        const size_t input = result.of_linear[linear];
-        if (feeding[input] != linear) return absl::OkStatus();
-        return sums[input]->Add({.tensor = x, .form = {}}, context);
-      },
-      context));
+  const auto on_input = [&](size_t linear, const at::Tensor& x) {
+    if (linear < range.first || linear >= range.end) return absl::OkStatus();
+    const size_t input = result.of_linear[linear - range.first];
+    if (feeding[input] != linear - range.first) return absl::OkStatus();
+    return sums[input]->Add({.tensor = x, .form = {}}, context);
+  };
+  PTQWATCH_RETURN_IF_ERROR(
+      range.end == linears.size()
+          ? calibration.PassThrough(block, block.weights(), on_input, context)
+          : calibration.LookThrough(block, block.weights(), on_input, context));
   for (const std::unique_ptr<GramSum>& sum : sums) {
     PTQWATCH_ASSIGN_OR_RETURN(result.grams.emplace_back(), sum->Take(context));
   }
   return result;
 }
 
-absl::StatusOr<std::vector<QuantizedBlock>> QuantizeBlock(const DecoderBlock& block,
-                                                          absl::Span<const DecoderLinear> linears,
-                                                          const BlockGrams& grams,
-                                                          absl::Span<const QuantizerSpec> specs,
-                                                          QuantizeBackend& backend,
-                                                          const ExecutionContext& context) {
+absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const DecoderLinear> linears,
+                             const BlockGrams& grams, absl::Span<const QuantizerSpec> specs,
+                             QuantizeBackend& backend, const ExecutionContext& context,
+                             std::vector<QuantizedBlock>& results) {
   at::NoGradGuard no_grad;
-  std::vector<QuantizedBlock> results(specs.size());
-  for (QuantizedBlock& result : results) result.weights = block.weights();
   Stopwatch watch(context.clock);
-  for (size_t linear = 0; linear < linears.size(); ++linear) {
+  for (size_t linear = grams.range.first; linear < grams.range.end; ++linear) {
     const int64_t outputs = linears[linear].outputs;
     const int64_t inputs = linears[linear].inputs;
     const at::Tensor weight = block.weights()[linear].contiguous();
-    const LayerGram* gram = grams.grams[grams.of_linear[linear]].get();
+    const LayerGram* gram = grams.grams[grams.of_linear[linear - grams.range.first]].get();
     std::vector<QuantizeBackend::Task> tasks;
     std::vector<size_t> quantizer_of;
     for (size_t quantizer = 0; quantizer < specs.size(); ++quantizer) {
@@ -90,20 +104,15 @@ absl::StatusOr<std::vector<QuantizedBlock>> QuantizeBlock(const DecoderBlock& bl
             result.rows.push_back(
                 RowOf(linears[linear].name, tasks[task].spec, gram, *quantized, outputs * inputs));
             const at::Tensor matrix = quantized->View(outputs, inputs);
-            // Memory of LibTorch's own is aligned for its matrix products, which may round
-            // otherwise in another layout than that of the checkpoint.
-            if (matrix.defined()) {
-              result.weights[linear] =
-                  AsStored(linears[linear],
-                           AsStored(linears[linear], matrix).clone(at::MemoryFormat::Contiguous));
-            }
+            if (matrix.defined())
+              result.weights[linear] = result.memory.Empty(linear).copy_(matrix);
           }
           result.seconds += watch.Lap();
         },
         context);
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
   }
-  return results;
+  return absl::OkStatus();
 }
 
 }  // namespace ptqwatch::internal

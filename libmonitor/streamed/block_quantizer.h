@@ -17,43 +17,58 @@
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
 #include "streamed/token_stream.h"
+#include "streamed/weight_copies.h"
 
 namespace ptqwatch::internal {
 
-/// The Gram matrices of a block's inputs, each once.
-struct BlockGrams {
-  std::vector<std::unique_ptr<LayerGram>> grams;
-  std::vector<size_t> of_linear;  ///< index into `grams`
+/// Linears [first, end) of a block, whose Gram matrices are in memory together.
+struct LinearRange {
+  size_t first = 0;
+  size_t end = 0;
 };
 
-/// Bytes of the Gram matrices of a block with these linears.
+/// The linears of a block in order, divided where the Gram matrices of their inputs would exceed
+/// `max_bytes`. Linears with the same input stay together, whatever its Gram matrix takes.
+std::vector<LinearRange> DivideByGrams(absl::Span<const DecoderLinear> linears, int64_t max_bytes);
+
+/// Bytes of the Gram matrices of these linears' inputs.
 int64_t BlockGramBytes(absl::Span<const DecoderLinear> linears);
 
-/// Moves the calibration stream through a block with its own weights and sums the second moments of
-/// every distinct input. The caller reserves BlockGramBytes.
+/// The Gram matrices of the inputs of a range of linears, each once.
+struct BlockGrams {
+  LinearRange range = {};
+  std::vector<std::unique_ptr<LayerGram>> grams = {};
+  std::vector<size_t> of_linear = {};  ///< index into `grams`, from range.first on
+};
+
+/// Sends the calibration stream through a block with its own weights and sums the second moments of
+/// every distinct input of a range. With the last linear in it, the stream is moved; else it stays
+/// in front of the block. The caller reserves BlockGramBytes.
 absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
-                                        absl::Span<const DecoderLinear> linears,
+                                        absl::Span<const DecoderLinear> linears, LinearRange range,
                                         TokenStream& calibration, QuantizeBackend& backend,
                                         const ExecutionContext& context);
 
 /// A block under one quantizer.
 struct QuantizedBlock {
+  explicit QuantizedBlock(const DecoderBlock& block)
+      : weights(block.weights()), memory(block.weights()) {}
+
   /// If not ok, the quantizer failed, and the rest is incomplete.
   absl::Status status;
   std::vector<at::Tensor> weights;  ///< of each linear; the block's own if it has no codes
   std::vector<QuantizedLayerRow> rows;
-  double seconds = 0;  ///< work shared by several quantizers counts for the first
+  double seconds = 0;   ///< work shared by several quantizers counts for the first
+  WeightCopies memory;  ///< of `weights`
 };
 
-/// Quantizes the linears of a block under every spec; those of one linear share their work. Bytes
-/// of the weights are the caller's to reserve. Cancelled and DeadlineExceeded as errors; all others
-/// concern one quantizer.
-absl::StatusOr<std::vector<QuantizedBlock>> QuantizeBlock(const DecoderBlock& block,
-                                                          absl::Span<const DecoderLinear> linears,
-                                                          const BlockGrams& grams,
-                                                          absl::Span<const QuantizerSpec> specs,
-                                                          QuantizeBackend& backend,
-                                                          const ExecutionContext& context);
+/// Quantizes the linears of a range under every spec, and adds what it finds to `results`, one of
+/// each spec; quantizers of one linear share their work. Bytes of the weights are the caller's to
+/// reserve. Cancelled and DeadlineExceeded as errors; all others concern one quantizer.
+absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const DecoderLinear> linears,
+                             const BlockGrams& grams, absl::Span<const QuantizerSpec> specs,
+                             QuantizeBackend& backend, const ExecutionContext& context,
+                             std::vector<QuantizedBlock>& results);
 
 }  // namespace ptqwatch::internal
 

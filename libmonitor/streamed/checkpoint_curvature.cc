@@ -23,11 +23,10 @@ namespace ptqwatch::internal {
 namespace {
 
 // The weights of all quantizers as overrides of the replica.
-QuantizedWeights OverridesOf(const Replica& replica,
+QuantizedWeights OverridesOf(const CapturePlan& plan,
                              std::vector<std::vector<NamedWeight>> quantized) {
   std::map<std::string_view, int> entries;
-  const std::vector<TensorEntry>& table = replica.table().entries;
-  for (size_t i = 0; i < table.size(); ++i) entries.emplace(table[i].name, static_cast<int>(i));
+  for (const CoveredLayer& layer : plan.layers) entries.emplace(layer.name, layer.entry);
   QuantizedWeights overrides(quantized.size());
   for (size_t i = 0; i < quantized.size(); ++i) {
     for (NamedWeight& weight : quantized[i]) {
@@ -52,7 +51,7 @@ absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(const Decoder& decoder,
   LayerSelection linears;
   for (int64_t block = 0; block < decoder.blocks(); ++block) {
     for (const DecoderLinear& linear : decoder.LinearsOf(block)) {
-      linears.include.push_back(linear.name);
+      if (linear.expert == 0) linears.include.push_back(linear.tensor());
     }
   }
   PTQWATCH_ASSIGN_OR_RETURN(
@@ -68,7 +67,7 @@ absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(const Decoder& decoder,
     return curvature->NotMeasured(ProbeStatus::kDisabled, curvature->disabled());
   }
   std::get<QuantizationResult>(quantization.value).weights =
-      OverridesOf(session->replica(), std::move(quantized));
+      OverridesOf(session->plan(), std::move(quantized));
   const SnapshotPlace place;
   const OptimizerState no_optimizer;
   const ProbeState cold;

@@ -13,7 +13,7 @@
 
 namespace ptqwatch::internal {
 
-/// A quantized weight of the model, by the name of its tensor.
+/// A quantized weight of the model, by the name of its linear (DecoderLinear).
 struct NamedWeight {
   std::string name;
   at::Tensor value;

@@ -11,6 +11,7 @@
 #include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "probes/weight_noise.h"
 #include "quantize/methods.h"
 #include "snapshot/tensor_table.h"
 #include "streamed/block_quantizer.h"
@@ -84,6 +85,12 @@ int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSp
 
 }  // namespace
 
+// Numbers of a token in an expert: its rows, what each step makes of them, and what goes into the
+// sum.
+int64_t ExpertNumbers(const ModelConfig& config) {
+  return 3 * config.hidden + 4 * config.mixture->intermediate;
+}
+
 int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> linears,
                      int64_t length) {
   const int64_t sequences = SequencesTogether(length);
@@ -91,7 +98,12 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
   int64_t numbers = 6 * config.hidden + 4 * config.heads * config.head_dim;
   // Each linear's result, and what an activation, a rotation or a sum makes of it. Keys and values
   // are repeated for the heads that share them.
-  for (const DecoderLinear& linear : linears) numbers += 2 * linear.outputs;
+  for (const DecoderLinear& linear : linears)
+    numbers += linear.stack.empty() ? 2 * linear.outputs : 0;
+  // One expert after the other, which may get every token; the router and its choices, in int64.
+  if (!linears.back().stack.empty()) {
+    numbers += ExpertNumbers(config) + 3 * config.mixture->experts + 12 * config.mixture->chosen;
+  }
   // The steps of this activation.
   if (config.activation == Activation::kGeluNew) numbers += 4 * config.intermediate;
   const int64_t pairs = length * length;
@@ -107,6 +119,9 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   CheckpointBytes bytes;
   const int64_t largest = 4 * LargestTensor(decoder);
   bytes.reading = std::min(kReadingBytes, 3 * largest);
+  if (decoder.config().mixture) {  // a matrix on its way into a stack
+    bytes.reading += 4 * decoder.config().mixture->intermediate * decoder.config().hidden;
+  }
   bytes.tensor = largest + bytes.reading;
   bytes.calibration = TokenStream::Bytes(decoder, data.calibration);
   bytes.probe = TokenStream::Bytes(decoder, data.probe);
@@ -126,6 +141,10 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
     for (const DecoderLinear& linear : linears) {
       quantized += 4 * linear.outputs * linear.inputs;
       bytes.working = std::max(bytes.working, WorkingBytesOf(linear, options.quantizers));
+      bytes.gram = std::max(bytes.gram, GramBytes(linear.inputs));
+      if (options.noise_relative_norm > 0) {
+        bytes.drawing = std::max(bytes.drawing, NoiseBytes(linear.outputs * linear.inputs));
+      }
     }
     bytes.covered += quantized;
     bytes.quantized = std::max(bytes.quantized, quantized);
@@ -133,6 +152,10 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
     bytes.grams = std::max(bytes.grams, BlockGramBytes(linears));
     const int64_t forward = ForwardBytes(decoder.config(), linears, length);
     activations += forward;
+    if (!linears.back().stack.empty()) {  // a graph keeps all experts of a token
+      activations += 4 * SequencesTogether(length) * length *
+                     (decoder.config().mixture->chosen - 1) * ExpertNumbers(decoder.config());
+    }
     bytes.forward = std::max(bytes.forward, forward);
     for (const TaskBatch& batch : tasks) {
       bytes.forward = std::max(bytes.forward,
@@ -150,26 +173,41 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   return bytes;
 }
 
-int64_t CheckpointBytes::Peak(int64_t quantizers) const {
+int64_t CheckpointBytes::PeakOf(int64_t quantizers, int64_t quantizing) const {
   const int64_t streams = (quantizers + 1) * probe + noise + quantizers * along;
-  const int64_t copies = quantizers * quantized;
-  const int64_t in_block = block + std::max({reading, grams + forward, grams + copies + working,
-                                             copies + between + forward});
+  const int64_t in_block = block + std::max({reading, quantizing, quantized + drawing,
+                                             quantizers * quantized + between + forward});
   return std::max({tensor, calibration + streams + in_block, streams + head});
+}
+
+int64_t CheckpointBytes::Peak(int64_t quantizers) const {
+  return PeakOf(quantizers, grams + std::max(forward, quantizers * quantized + working));
+}
+
+int64_t CheckpointBytes::PeakInParts(int64_t quantizers, int64_t held) const {
+  return PeakOf(quantizers, held + quantizers * quantized + std::max(forward, working));
 }
 
 absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
                                         const CheckpointMeasurement& options, int64_t available) {
   const auto quantizers = std::ssize(options.quantizers);
-  CheckpointLayout layout{.together = quantizers};
+  CheckpointLayout layout{.together = quantizers, .grams = bytes.grams};
   while (layout.together > 0 && bytes.Peak(layout.together) > available) --layout.together;
-  if (layout.together == 0) {
-    return absl::ResourceExhaustedError(StrCat("measuring a checkpoint needs ", bytes.Peak(1),
-                                               " bytes with one quantizer at a time, and ",
-                                               bytes.Peak(quantizers), " with all ", quantizers,
-                                               " together, but max_bytes = ", available));
-  }
   layout.bytes = bytes.Peak(layout.together);
+  if (layout.together == 0) {
+    const int64_t least = std::min(bytes.Peak(1), bytes.PeakInParts(1, bytes.gram));
+    if (least > available) {
+      return absl::ResourceExhaustedError(StrCat("measuring a checkpoint needs ", least,
+                                                 " bytes with one quantizer at a time, and ",
+                                                 bytes.Peak(quantizers), " with all ", quantizers,
+                                                 " together, but max_bytes = ", available));
+    }
+    // What the parts may hold beside the rest.
+    const int64_t spare = available - bytes.PeakInParts(1, bytes.gram);
+    layout.together = 1;
+    layout.grams = std::min(bytes.gram + spare, bytes.grams);
+    layout.bytes = bytes.PeakInParts(1, layout.grams);
+  }
   layout.curvature = options.curvature.enabled && bytes.curvature <= available;
   const int64_t kept = quantizers * bytes.covered;
   layout.keep_quantized = layout.curvature && layout.together == quantizers &&
@@ -183,7 +221,8 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
   const CheckpointBytes bytes = BytesOf(decoder, data, options);
   const absl::StatusOr<CheckpointLayout> layout =
       LayOut(bytes, options, BytesAllowed(options.max_bytes));
-  return {.bytes = layout.ok() ? layout->bytes : bytes.Peak(1),
+  return {.bytes = layout.ok() ? layout->bytes
+                               : std::min(bytes.Peak(1), bytes.PeakInParts(1, bytes.gram)),
           .curvature_bytes = options.curvature.enabled ? bytes.curvature : 0};
 }
 

@@ -22,6 +22,8 @@ struct CheckpointBytes {
   int64_t block = 0;        ///< a block's tensors
   int64_t reading = 0;      ///< in addition, while they are read
   int64_t grams = 0;        ///< of a block's inputs
+  int64_t gram = 0;         ///< of one input
+  int64_t drawing = 0;      ///< noise for a linear
   int64_t quantized = 0;    ///< a block's weights from one quantizer
   int64_t working = 0;      ///< quantizing a linear
   int64_t forward = 0;      ///< computing a block on SequencesTogether sequences
@@ -31,6 +33,12 @@ struct CheckpointBytes {
 
   /// The most at a time, with this many quantizers in one pass over the blocks.
   int64_t Peak(int64_t quantizers) const;
+  /// Same, but with Gram matrices of at most `held` bytes at a time: the calibration tokens pass
+  /// the block once for each part, while quantized weights of earlier parts are there.
+  int64_t PeakInParts(int64_t quantizers, int64_t held) const;
+
+ private:
+  int64_t PeakOf(int64_t quantizers, int64_t quantizing) const;
 };
 
 /// REQUIRES: the arguments are valid for MeasureCheckpoint.
@@ -43,11 +51,13 @@ struct CheckpointLayout {
   bool curvature = false;  ///< whether the whole model fits
   /// Whether all quantized weights are kept, for curvature along their errors.
   bool keep_quantized = false;
+  int64_t grams = 0;  ///< of the inputs of a block that are in memory at a time
   int64_t bytes = 0;  ///< without curvature
 };
 
-/// As many quantizers together as fit into `available` bytes. ResourceExhausted, naming the
-/// bytes needed, if not one quantizer fits.
+/// As many quantizers together as fit into `available` bytes. If not one does, it has the Gram
+/// matrices of a block in parts. ResourceExhausted, naming the bytes needed, if that does not fit
+/// either.
 absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
                                         const CheckpointMeasurement& options, int64_t available);
 

@@ -38,8 +38,11 @@ absl::StatusOr<std::string> DigestOfTensors(const Decoder& decoder,
 
 std::vector<SkippedLayer> SkippedTensors(const Decoder& decoder) {
   std::set<std::string, std::less<>> quantized;
+  std::set<std::string, std::less<>> routers;
   for (int64_t block = 0; block < decoder.blocks(); ++block) {
-    for (const DecoderLinear& linear : decoder.LinearsOf(block)) quantized.insert(linear.name);
+    for (const DecoderLinear& linear : decoder.LinearsOf(block)) quantized.insert(linear.tensor());
+    routers.insert(
+        LayoutOf(decoder.config(), block).vectors[static_cast<size_t>(BlockVector::kRouter)].name);
   }
   const TensorNames& names = decoder.config().names;
   const bool has_head =
@@ -58,7 +61,8 @@ std::vector<SkippedLayer> SkippedTensors(const Decoder& decoder) {
                        .reason = std::string(embedding && head ? "output head, tied to an embedding"
                                              : embedding       ? "embedding"
                                              : head            ? "output head"
-                                                               : kNotAMatrix),
+                                             : routers.contains(name) ? kRouter
+                                                                      : kNotAMatrix),
                        .parameters = parameters});
   }
   return skipped;

@@ -219,7 +219,8 @@ absl::Status CheckpointRun::PassBlock(int64_t index, const Group& group, TokenSt
   const std::vector<DecoderLinear> linears = decoder_.LinearsOf(index);
   if (noise) {
     Reservation noisy(context_.bytes);
-    PTQWATCH_RETURN_IF_ERROR(noisy.Take(bytes_.quantized + bytes_.forward, "a block with noise"));
+    PTQWATCH_RETURN_IF_ERROR(noisy.Take(bytes_.quantized + std::max(bytes_.forward, bytes_.drawing),
+                                        "a block with noise"));
     PTQWATCH_RETURN_IF_ERROR(noise->PassThrough(block, linears, context_));
     seconds_["noise"] += watch.Lap();
   }
@@ -270,17 +271,23 @@ absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(
   Stopwatch watch(context_.clock);
   const auto specs =
       absl::MakeConstSpan(options_.quantizers).subspan(group.first, group.end - group.first);
-  Reservation sums(context_.bytes);
-  PTQWATCH_RETURN_IF_ERROR(sums.Take(bytes_.grams, "the Gram matrices of a block"));
-  PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward, "computing a block"));
-  PTQWATCH_ASSIGN_OR_RETURN(const BlockGrams grams,
-                            CaptureBlock(block, linears, calibration, backend_, context_));
-  held.Return(bytes_.forward);
-  seconds_["capture"] += watch.Lap();
-  PTQWATCH_RETURN_IF_ERROR(
-      held.Take(std::ssize(specs) * bytes_.quantized, "the quantized weights of a block"));
-  PTQWATCH_ASSIGN_OR_RETURN(std::vector<QuantizedBlock> quantized,
-                            QuantizeBlock(block, linears, grams, specs, backend_, context_));
+  std::vector<QuantizedBlock> quantized(specs.size(), QuantizedBlock(block));
+  for (const LinearRange& range : DivideByGrams(linears, layout_.grams)) {
+    watch.Lap();
+    Reservation sums(context_.bytes);
+    PTQWATCH_RETURN_IF_ERROR(sums.Take(layout_.grams, "the Gram matrices of a block"));
+    PTQWATCH_RETURN_IF_ERROR(held.Take(bytes_.forward, "computing a block"));
+    PTQWATCH_ASSIGN_OR_RETURN(const BlockGrams grams,
+                              CaptureBlock(block, linears, range, calibration, backend_, context_));
+    held.Return(bytes_.forward);
+    seconds_["capture"] += watch.Lap();
+    if (range.first == 0) {
+      PTQWATCH_RETURN_IF_ERROR(
+          held.Take(std::ssize(specs) * bytes_.quantized, "the quantized weights of a block"));
+    }
+    PTQWATCH_RETURN_IF_ERROR(
+        QuantizeLinears(block, linears, grams, specs, backend_, context_, quantized));
+  }
   for (size_t i = 0; i < quantized.size(); ++i) {
     QuantizedBlock& result = quantized[i];
     Quantizer& quantizer = quantizers_[group.first + i];

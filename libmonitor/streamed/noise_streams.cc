@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/status_macros.h"
+#include "streamed/weight_copies.h"
 
 namespace ptqwatch::internal {
 
@@ -27,13 +28,14 @@ absl::Status NoiseStreams::PassThrough(const DecoderBlock& block,
                                        absl::Span<const DecoderLinear> linears,
                                        const ExecutionContext& context) {
   for (size_t draw = 0; draw < plan_.draws; ++draw) {
+    WeightCopies memory(block.weights());
     std::vector<at::Tensor> noisy;
     for (size_t linear = 0; linear < linears.size(); ++linear) {
       const at::Tensor stored = AsStored(linears[linear], block.weights()[linear]);
       PTQWATCH_ASSIGN_OR_RETURN(
           const at::Tensor drawn,
           NoisyWeight(stored, relative_norm_, linears[linear].name, draw, context));
-      noisy.push_back(AsStored(linears[linear], drawn));
+      noisy.push_back(memory.Empty(linear).copy_(AsStored(linears[linear], drawn)));
     }
     for (size_t e = draw; e < plan_.evaluations; e += plan_.draws) {
       PTQWATCH_RETURN_IF_ERROR(

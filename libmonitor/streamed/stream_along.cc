@@ -8,6 +8,7 @@
 #include "ATen/ops/sub.h"
 #include "base/status_macros.h"
 #include "probes/loss_pairs.h"
+#include "streamed/weight_copies.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -32,13 +33,15 @@ absl::StatusOr<LossAlong> ComparePoint(double scale, absl::Span<const UnitLosses
 std::vector<at::Tensor> WeightsAlong(const std::vector<at::Tensor>& weights,
                                      const std::vector<at::Tensor>& quantized, double scale) {
   at::NoGradGuard no_grad;
+  WeightCopies memory(weights);
   std::vector<at::Tensor> along;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (quantized[i].is_same(weights[i])) {
       along.push_back(weights[i]);
       continue;
     }
-    at::Tensor moved = at::sub(quantized[i], weights[i]);
+    at::Tensor moved = memory.Empty(i);
+    at::sub_out(moved, quantized[i], weights[i]);
     at::add_out(moved, weights[i], moved, scale);
     along.push_back(std::move(moved));
   }

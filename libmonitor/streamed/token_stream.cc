@@ -79,9 +79,11 @@ absl::StatusOr<TokenStream> TokenStream::Copy(const ExecutionContext& context) c
   return TokenStream(tokens_, hidden_.clone(), std::move(held));
 }
 
-absl::Status TokenStream::Pass(int64_t first, int64_t count, const DecoderBlock& block,
-                               const std::vector<at::Tensor>& weights, OnInput on_input,
-                               const ExecutionContext& context) {
+absl::StatusOr<at::Tensor> TokenStream::Compute(int64_t first, int64_t count,
+                                                const DecoderBlock& block,
+                                                const std::vector<at::Tensor>& weights,
+                                                OnInput on_input,
+                                                const ExecutionContext& context) const {
   at::NoGradGuard no_grad;
   absl::Status failed;
   const auto apply = [&](size_t linear, const at::Tensor& x) {
@@ -93,12 +95,20 @@ absl::Status TokenStream::Pass(int64_t first, int64_t count, const DecoderBlock&
     sizes.back() = weight.size(0);
     return at::zeros(sizes, x.options());  // soon ends the pass
   };
-  at::Tensor slice = hidden_.narrow(0, first, count);
   // A tensor of its own is aligned as in a whole model: a matrix product may round differently at
   // other addresses.
-  const at::Tensor moved = block.Forward(slice.clone(), apply);
-  if (failed.ok()) slice.copy_(moved);
-  return failed;
+  at::Tensor moved = block.Forward(hidden_.narrow(0, first, count).clone(), apply);
+  if (!failed.ok()) return failed;
+  return moved;
+}
+
+absl::Status TokenStream::Pass(int64_t first, int64_t count, const DecoderBlock& block,
+                               const std::vector<at::Tensor>& weights, OnInput on_input,
+                               const ExecutionContext& context) {
+  PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor moved,
+                            Compute(first, count, block, weights, on_input, context));
+  hidden_.narrow(0, first, count).copy_(moved);
+  return absl::OkStatus();
 }
 
 absl::Status TokenStream::PassThrough(const DecoderBlock& block,
@@ -106,6 +116,14 @@ absl::Status TokenStream::PassThrough(const DecoderBlock& block,
                                       const ExecutionContext& context) {
   return ForEachSlice(tokens_, context, [&](int64_t first, int64_t count) {
     return Pass(first, count, block, weights, on_input, context);
+  });
+}
+
+absl::Status TokenStream::LookThrough(const DecoderBlock& block,
+                                      const std::vector<at::Tensor>& weights, OnInput on_input,
+                                      const ExecutionContext& context) const {
+  return ForEachSlice(tokens_, context, [&](int64_t first, int64_t count) {
+    return Compute(first, count, block, weights, on_input, context).status();
   });
 }
 

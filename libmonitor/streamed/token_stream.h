@@ -46,6 +46,10 @@ class TokenStream {
   absl::Status PassThrough(const DecoderBlock& block, const std::vector<at::Tensor>& weights,
                            OnInput on_input, const ExecutionContext& context);
 
+  /// Same, but leaves the stream where it is.
+  absl::Status LookThrough(const DecoderBlock& block, const std::vector<at::Tensor>& weights,
+                           OnInput on_input, const ExecutionContext& context) const;
+
   /// The number of TokenBatches.
   size_t slices() const;
   /// Moves the sequences of one of the TokenBatches alone.
@@ -64,7 +68,11 @@ class TokenStream {
   at::Tensor HiddenAt(const at::Tensor& places) const;
 
  private:
-  // Moves `count` sequences, beginning with `first`.
+  // The hidden states of `count` sequences, beginning with `first`, behind the block.
+  absl::StatusOr<at::Tensor> Compute(int64_t first, int64_t count, const DecoderBlock& block,
+                                     const std::vector<at::Tensor>& weights, OnInput on_input,
+                                     const ExecutionContext& context) const;
+  // Moves them.
   absl::Status Pass(int64_t first, int64_t count, const DecoderBlock& block,
                     const std::vector<at::Tensor>& weights, OnInput on_input,
                     const ExecutionContext& context);

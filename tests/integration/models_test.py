@@ -26,10 +26,10 @@ class Case:
     """A model: its class's name in transformers, keys of its config, and how its checkpoint differs from what transformers would save."""
 
     def __init__(self, name, family, dtype="float32", shards=False, old_keys=False, edit=None, rename=(), extra=(), mlp_bias=False, base_alone=False,
-                 tolerance=0, **keys):
+                 stacked=False, tolerance=0, **keys):
         self.name, self.family, self.dtype, self.shards = name, family, dtype, shards
         self.old_keys, self.edit, self.rename, self.extra = old_keys, edit or {}, dict(rename), extra
-        self.base_alone, self.tolerance = base_alone, tolerance
+        self.base_alone, self.stacked, self.tolerance = base_alone, stacked, tolerance
         self.mlp_bias, self.keys = mlp_bias, {**SIZES, **keys}
 
 
@@ -158,6 +158,10 @@ CASES = (
     Case("mistral_window", "Mistral", num_key_value_heads=1, head_dim=10, sliding_window=9, shards=True),
     Case("mistral_no_window", "Mistral", num_key_value_heads=3, sliding_window=None, old_keys=True, dtype="bfloat16", **rope(1e6)),
     Case("mistral_yarn", "Mistral", num_key_value_heads=2, sliding_window=None, **rope(1e6, "yarn", factor=4.0, original_max_position_embeddings=16)),
+    Case("olmoe_default", "Olmoe", num_experts=12, num_experts_per_tok=3),
+    Case("olmoe_normalized", "Olmoe", num_experts=9, num_experts_per_tok=2, norm_topk_prob=True, clip_qkv=0.7, num_key_value_heads=1, shards=True),
+    Case("olmoe_stacked", "Olmoe", num_experts=6, num_experts_per_tok=1, stacked=True, tie_word_embeddings=True, num_key_value_heads=2, dtype="bfloat16"),
+    Case("olmoe_old_keys", "Olmoe", num_experts=20, num_experts_per_tok=8, old_keys=True, dtype="bfloat16", edit={"router_aux_loss_coef": 0.01}, **rope(1e5)),
     Case("phi3_default", "Phi3", num_key_value_heads=2),
     Case("phi3_window", "Phi3", num_key_value_heads=1, head_dim=10, sliding_window=7, tie_word_embeddings=True, dtype="bfloat16"),
     Case("phi3_partial", "Phi3", **rope(1e4, partial_rotary_factor=0.75)),
@@ -200,6 +204,8 @@ def make_model(case):
         keys["mlp_bias"] = case.mlp_bias
     config = getattr(transformers, "Gemma3TextConfig" if case.family == "Gemma3" else f"{case.family}Config")(**keys, attn_implementation="eager")
     model = getattr(transformers, "GPT2LMHeadModel" if case.family == "GPT2" else f"{case.family}ForCausalLM")(config)
+    if hasattr(model, "set_experts_implementation") and "num_experts_per_tok" in case.keys:
+        model.set_experts_implementation("eager")
     if case.mlp_bias and not takes_mlp_bias:
         for layer in model.model.layers:
             for name in ("gate_proj", "up_proj", "down_proj"):
@@ -214,7 +220,7 @@ def make_model(case):
             elif parameter.dim() == 1:  # weights and biases of norms, biases
                 parameter += 0.2 * noise
             else:
-                parameter.copy_(noise / parameter.shape[1] ** 0.5)
+                parameter.copy_(noise / parameter.shape[-1] ** 0.5)
     return model.eval()
 
 
@@ -241,11 +247,11 @@ def rewrite_config(path, case):
         json.dump(config, file)
 
 
-def rewrite_tensors(path, case):
+def rewrite_tensors(path, case, state):
     import torch
     from safetensors.torch import load_file, save_file
 
-    tensors = {case.rename.get(name, name): tensor for name, tensor in load_file(path).items()}
+    tensors = {case.rename.get(name, name): tensor for name, tensor in (state if case.stacked else load_file(path)).items()}
     blocks = {"GPTNeoX": "gpt_neox.layers", "GPT2": "transformer.h"}.get(case.family, "model.layers")
     for i, name in enumerate(case.extra):
         tensors[f"{blocks}.1.{name}"] = torch.ones((1, 1, 3, 3), dtype=torch.bool) if i == 0 else torch.ones(3)
@@ -262,8 +268,11 @@ def save(model, folder, case):
     model.load_state_dict({name: tensor.float() for name, tensor in rounded.state_dict().items()})
     rounded.save_pretrained(folder, max_shard_size="40KB" if case.shards else "1GB")
     rewrite_config(os.path.join(folder, "config.json"), case)
-    if case.rename or case.extra or case.base_alone:
-        rewrite_tensors(os.path.join(folder, "model.safetensors"), case)
+    if case.rename or case.extra or case.base_alone or case.stacked:
+        state = rounded.state_dict()
+        if model.config.tie_word_embeddings:
+            del state["lm_head.weight"]
+        rewrite_tensors(os.path.join(folder, "model.safetensors"), case, state)
 
 
 def expected_logits(cases, folders, tokens):

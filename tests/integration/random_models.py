@@ -3,7 +3,7 @@
 import random
 
 SEQUENCE = 40  # tokens; windows are shorter and longer
-COUNT = 8  # configs of each family
+COUNT = 10  # configs of each family
 
 
 def sizes(rng, whole_heads=False):
@@ -99,6 +99,17 @@ def mistral(rng):
     return {**sizes(rng), **rope(rng), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
 
 
+def mixture(rng, count="num_experts"):
+    """Keys of a mixture: also one expert a token, and more experts than have tokens."""
+    experts = rng.choice((1, 3, 8, 13, 70))
+    return {count: experts, "num_experts_per_tok": rng.choice((1, rng.randint(1, min(experts, 6)))), "intermediate_size": rng.randint(5, 40)}
+
+
+def olmoe(rng):
+    keys = {**sizes(rng, whole_heads=True), **rope(rng), **mixture(rng)}
+    return {**keys, **some(rng, {"clip_qkv": rng.uniform(0.3, 2), "norm_topk_prob": True, "attention_bias": True, "rms_norm_eps": 1e-3})}
+
+
 def phi3(rng):
     keys = {**sizes(rng, whole_heads=True), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
     head_dim = keys["hidden_size"] // keys["num_attention_heads"]
@@ -141,6 +152,7 @@ FAMILIES = {
     "Helium": helium,
     "HunYuanDenseV1": hunyuan,
     "Mistral": mistral,
+    "Olmoe": olmoe,
     "Phi3": phi3,
     "Qwen2": qwen2,
     "StableLm": stablelm,

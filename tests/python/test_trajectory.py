@@ -19,6 +19,7 @@ MODELS = {
     "Glm4ForCausalLM": dict(num_key_value_heads=2, head_dim=16),
     "GraniteForCausalLM": dict(residual_multiplier=0.5, logits_scaling=0.7),
     "Qwen2ForCausalLM": dict(num_key_value_heads=1),
+    "OlmoeForCausalLM": dict(num_key_value_heads=2, intermediate_size=32, num_experts=7, num_experts_per_tok=2),
 }
 
 
@@ -26,7 +27,7 @@ def make_model(name, keys):
     import transformers
 
     kind = getattr(transformers, name)
-    model = kind(kind.config_class(**SIZES, **keys, attn_implementation="eager")).eval()
+    model = kind(kind.config_class(**{**SIZES, **keys}, attn_implementation="eager")).eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -36,11 +36,16 @@ absl::StatusOr<Decoder> DecoderOf(const CheckpointReader& reader) {
 }
 
 std::string ArchitectureOf(const internal::ModelConfig& config) {
+  std::string inside = internal::StrCat(config.intermediate);
+  if (config.mixture) {
+    inside = internal::StrFormat("%d of %d experts of %d", config.mixture->chosen,
+                                 config.mixture->experts, config.mixture->intermediate);
+  }
   return internal::StrFormat(
-      "%s, %d blocks of %d, %d heads of %d (%d of keys), %d inside, "
+      "%s, %d blocks of %d, %d heads of %d (%d of keys), %s inside, "
       "vocabulary %d",
       config.model_type, config.blocks, config.hidden, config.heads, config.head_dim,
-      config.key_heads, config.intermediate, config.vocabulary);
+      config.key_heads, inside, config.vocabulary);
 }
 
 }  // namespace

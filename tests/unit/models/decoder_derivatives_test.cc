@@ -22,7 +22,10 @@ class MovedModel {
  public:
   explicit MovedModel(std::string_view family)
       : config_(ParsedTinyConfig(
-            family, ", \"num_key_value_heads\": 4, \"num_hidden_layers\": 1, \"n_layer\": 1")),
+            family,
+            // All experts, so that none is exchanged for another.
+            ", \"num_key_value_heads\": 4, \"num_hidden_layers\": 1, \"n_layer\": 1, "
+            "\"num_experts_per_tok\": 5")),
         start_(RandomWeights(config_)),
         direction_(RandomWeights(config_, 9)) {}
 

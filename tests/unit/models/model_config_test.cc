@@ -42,6 +42,26 @@ std::string Refusal(const json& config) {
   return message;
 }
 
+TEST(ModelConfigTest, ReadsMixtures) {
+  json config = Config("olmoe");
+  ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.mixture, (MixtureConfig{.experts = 64, .chosen = 8, .intermediate = 80}));
+  EXPECT_TRUE(model.layers[7].mixture);
+  config["num_local_experts"] = 5;
+  config["num_experts_per_tok"] = 5;
+  config["norm_topk_prob"] = true;
+  EXPECT_EQ(Parsed(config).mixture,
+            (MixtureConfig{.experts = 5, .chosen = 5, .intermediate = 80, .normalized = true}));
+  config["num_experts"] = 6;
+  EXPECT_THAT(Refusal(config), HasSubstr("num_local_experts is 5, but num_experts 6"));
+  config.erase("num_local_experts");
+  config["num_experts_per_tok"] = 7;
+  EXPECT_THAT(Refusal(config), HasSubstr("num_experts_per_tok is 7, more than the 6 experts"));
+  config["num_experts"] = 0;
+  EXPECT_THAT(Refusal(config), HasSubstr("num_experts is 0"));
+  EXPECT_FALSE(Parsed(Config("llama")).mixture);
+}
+
 TEST(ModelConfigTest, ReadsPythia) {
   json config = Config("gpt_neox");
   config["rotary_pct"] = 0.25;

@@ -26,7 +26,8 @@ inline std::string TinyConfig(std::string_view model_type, std::string_view more
          "\", \"vocab_size\": 37, \"hidden_size\": 32, \"intermediate_size\": 24, "
          "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"head_dim\": 8, "
          "\"max_position_embeddings\": 64, \"n_embd\": 32, \"n_inner\": 24, \"n_layer\": 2, "
-         "\"n_head\": 4, \"n_positions\": 64" +
+         "\"n_head\": 4, \"n_positions\": 64, \"num_experts\": 5, \"num_local_experts\": 5, "
+         "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 12" +
          std::string(more) + "}";
 }
 
@@ -52,8 +53,8 @@ inline internal::MapReader::Tensors RandomWeights(const internal::ModelConfig& c
   for (const internal::NamedShape& tensor : shapes) {
     if (tensor.name.empty()) continue;
     at::Tensor value = at::randn(tensor.shape, generator);
-    if (tensor.shape.size() == 2) {
-      value = value / std::sqrt(static_cast<double>(tensor.shape[1]));
+    if (tensor.shape.size() >= 2) {
+      value = value / std::sqrt(static_cast<double>(tensor.shape.back()));
     } else {
       value = value * 0.2 + (tensor.name.find("norm.weight") != std::string::npos ? 1 : 0);
     }

@@ -35,17 +35,17 @@ TEST(BlockQuantizer, GivesTheWeightsOfQuantizeModel) {
     const auto block = tiny.decoder.ReadBlock(index);
     ASSERT_TRUE(block.ok()) << block.status();
     const std::vector<DecoderLinear> linears = tiny.decoder.LinearsOf(index);
-    const auto grams = CaptureBlock(*block, linears, *stream, backend, {});
+    const auto grams = CaptureBlock(*block, linears, {0, linears.size()}, *stream, backend, {});
     ASSERT_TRUE(grams.ok()) << grams.status();
     EXPECT_EQ(grams->grams.size(), 4u);  // attention, its output, gate and up, down
     EXPECT_EQ(BlockGramBytes(linears), 8 * (3 * 32 * 32 + 24 * 24));
-    const auto quantized = QuantizeBlock(*block, linears, *grams, {spec}, backend, {});
-    ASSERT_TRUE(quantized.ok()) << quantized.status();
+    std::vector<QuantizedBlock> quantized(1, QuantizedBlock(*block));
+    ASSERT_TRUE(QuantizeLinears(*block, linears, *grams, {spec}, backend, {}, quantized).ok());
     for (size_t linear = 0; linear < linears.size(); ++linear, ++layer) {
       const QuantizedLayer& expected = whole->layers[layer];
       EXPECT_EQ(expected.name, linears[linear].name);
       EXPECT_EQ(expected.tokens, 1200);
-      const at::Tensor& weight = quantized->at(0).weights[linear];
+      const at::Tensor& weight = quantized[0].weights[linear];
       ASSERT_EQ(weight.numel(), std::ssize(expected.weight.dequantized));
       const float* values = weight.const_data_ptr<float>();
       EXPECT_TRUE(std::equal(values, values + weight.numel(), expected.weight.dequantized.begin()))
@@ -55,8 +55,28 @@ TEST(BlockQuantizer, GivesTheWeightsOfQuantizeModel) {
   EXPECT_EQ(layer, whole->layers.size());
 }
 
-TEST(ForwardBytes, BoundTheMemoryOfASlice) {
+TEST(DivideByGrams, KeepsLinearsOfOneInputTogether) {
   const TinyCheckpoint tiny;
+  const std::vector<DecoderLinear> linears = tiny.decoder.LinearsOf(0);
+  const auto ends = [&](int64_t max_bytes) {
+    std::vector<size_t> found;
+    for (const LinearRange& range : DivideByGrams(linears, max_bytes)) {
+      EXPECT_EQ(range.first, found.empty() ? 0 : found.back());
+      found.push_back(range.end);
+    }
+    return found;
+  };
+  EXPECT_EQ(ends(BlockGramBytes(linears)), std::vector<size_t>({7}));
+  EXPECT_EQ(ends(BlockGramBytes(linears) - 1), std::vector<size_t>({6, 7}));
+  EXPECT_EQ(ends(2 * 8 * 32 * 32), std::vector<size_t>({4, 7}));
+  EXPECT_EQ(ends(0), std::vector<size_t>({3, 4, 6, 7}));
+}
+
+class ForwardBytesOf : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Families, ForwardBytesOf, ::testing::Values("llama", "olmoe"));
+
+TEST_P(ForwardBytesOf, BoundTheMemoryOfASlice) {
+  const TinyCheckpoint tiny(GetParam());
   for (const int64_t length : {16, 60, 64}) {
     const at::Tensor tokens = testing::TinyTokens(SequencesTogether(length), length, 0);
     auto stream = TokenStream::Embed(tiny.decoder, tokens, {});

@@ -69,6 +69,16 @@ struct WholeModel {
   Report report;
 };
 
+// Experts of a width with which those of a stack begin at addresses of all kinds.
+constexpr std::string_view kOddExperts =
+    ", \"num_experts\": 19, \"num_local_experts\": 19, \"intermediate_size\": 7";
+
+std::vector<std::string> NamesOf(const QuantizationReport& quantizer) {
+  std::vector<std::string> names;
+  for (const LayerQuantization& layer : quantizer.layers) names.push_back(layer.name);
+  return names;
+}
+
 void ExpectSameNumbers(Report streamed, const Report& whole) {
   for (QuantizationReport& quantizer : streamed.quantization) {
     for (LayerQuantization& layer : quantizer.layers) {
@@ -87,6 +97,7 @@ void ExpectSameNumbers(Report streamed, const Report& whole) {
     EXPECT_EQ(streamed.quantization[i].status_detail, whole.quantization[i].status_detail);
     EXPECT_EQ(streamed.quantization[i].loss_nats, whole.quantization[i].loss_nats);
     EXPECT_EQ(streamed.quantization[i].displacement_norm, whole.quantization[i].displacement_norm);
+    EXPECT_EQ(NamesOf(streamed.quantization[i]), NamesOf(whole.quantization[i]));
     EXPECT_EQ(streamed.quantization[i].layers, whole.quantization[i].layers);
     EXPECT_EQ(streamed.quantization[i], whole.quantization[i]);
   }
@@ -109,6 +120,8 @@ TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
            {"stablelm", ", \"num_key_value_heads\": 2"},
            {"starcoder2", ""},
            {"gpt_neox", ""},
+           {"olmoe", ", \"num_key_value_heads\": 2"},
+           {"olmoe", ", \"num_experts\": 19, \"num_local_experts\": 19, \"intermediate_size\": 7"},
            {"olmo2", ", \"tie_word_embeddings\": true"}}) {
     SCOPED_TRACE(model_type);
     const TinyCheckpoint tiny(model_type, more);
@@ -143,8 +156,11 @@ TEST(MeasureCheckpoint, MeasuresTheLossUnderNoise) {
               HasSubstr("noise_relative_norm = -1"));
 }
 
-TEST(MeasureCheckpoint, MeasuresTheLossAlongTheErrorsOfTheWholeModel) {
-  TinyCheckpoint tiny;
+class LossAlongOf : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(MeasureCheckpoint, LossAlongOf, ::testing::Values("llama", "olmoe"));
+
+TEST_P(LossAlongOf, IsThatOfTheWholeModel) {
+  TinyCheckpoint tiny(GetParam(), kOddExperts);
   tiny.options.quantizers = {{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = 16},
                              {.method = QuantizationMethod::kGptq, .bits = 4, .group_size = 16}};
   const auto without = tiny.Measure();
@@ -267,7 +283,7 @@ TEST(MeasureCheckpoint, FillsInWhatItMeasured) {
 }
 
 TEST(MeasureCheckpoint, MeasuresCurvatureOfAModelThatFits) {
-  for (const char* model_type : {"llama", "gemma2", "gpt2"}) {
+  for (const char* model_type : {"llama", "gemma2", "gpt2", "olmoe"}) {
     SCOPED_TRACE(model_type);
     TinyCheckpoint tiny(model_type, ", \"num_key_value_heads\": 4");
     tiny.data.probe = testing::TinyTokens(12, 20, 5);
@@ -302,23 +318,42 @@ TEST(MeasureCheckpoint, SaysThatTheWholeModelDoesNotFit) {
   EXPECT_EQ(report->quantization[0].status, ProbeStatus::kOk);
 }
 
+// The same numbers within `allowed` bytes.
+void ExpectTheSameWithin(TinyCheckpoint& tiny, const Report& all, int64_t allowed) {
+  SCOPED_TRACE(allowed);
+  tiny.options.max_bytes = allowed;
+  EXPECT_EQ(CostOf(tiny.decoder, tiny.data, tiny.options).bytes, allowed);
+  const ExecutionContext context;
+  const auto few = tiny.Measure(context);
+  ASSERT_TRUE(few.ok()) << few.status();
+  EXPECT_EQ(few->quantization, all.quantization);
+  EXPECT_EQ(few->probe_loss_nats, all.probe_loss_nats);
+  EXPECT_EQ(few->noise, all.noise);
+  EXPECT_LE(context.bytes->peak(), allowed);
+  EXPECT_EQ(context.bytes->used(), 0);
+}
+
 TEST(MeasureCheckpoint, DoesNotDependOnMemory) {
   TinyCheckpoint tiny;
   const auto all = tiny.Measure();
   ASSERT_TRUE(all.ok()) << all.status();
   const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options);
-  for (const int64_t together : {1, 2}) {
-    tiny.options.max_bytes = bytes.Peak(together);
-    EXPECT_EQ(CostOf(tiny.decoder, tiny.data, tiny.options).bytes, bytes.Peak(together));
-    const ExecutionContext context;
-    const auto few = tiny.Measure(context);
-    ASSERT_TRUE(few.ok()) << few.status();
-    EXPECT_EQ(few->quantization, all->quantization);
-    EXPECT_EQ(few->probe_loss_nats, all->probe_loss_nats);
-    EXPECT_EQ(few->noise, all->noise);
-    EXPECT_LE(context.bytes->peak(), bytes.Peak(together));
-    EXPECT_EQ(context.bytes->used(), 0);
-  }
+  for (const int64_t together : {1, 2}) ExpectTheSameWithin(tiny, *all, bytes.Peak(together));
+}
+
+TEST(MeasureCheckpoint, SumsTheGramsOfAMixtureInParts) {
+  TinyCheckpoint tiny("olmoe",
+                      ", \"hidden_size\": 128, \"head_dim\": 32, \"intermediate_size\": 4, "
+                      "\"num_experts\": 60, \"num_local_experts\": 60");
+  tiny.data.probe = testing::TinyTokens(2, 30, 5);
+  tiny.data.calibration = testing::TinyTokens(3, 30, 6);
+  const auto all = tiny.Measure();
+  ASSERT_TRUE(all.ok()) << all.status();
+  const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options);
+  const int64_t one = bytes.Peak(1);
+  const int64_t least = bytes.PeakInParts(1, bytes.gram);
+  EXPECT_LT(least, one - bytes.grams / 2);
+  for (const int64_t allowed : {one, one - 1, least}) ExpectTheSameWithin(tiny, *all, allowed);
 }
 
 TEST(MeasureCheckpoint, HoldsTheBytesThatItsCostSays) {
@@ -334,7 +369,8 @@ TEST(MeasureCheckpoint, HoldsTheBytesThatItsCostSays) {
 
 TEST(MeasureCheckpoint, SaysHowMuchMemoryWouldDo) {
   TinyCheckpoint tiny;
-  const int64_t least = BytesOf(tiny.decoder, tiny.data, tiny.options).Peak(1);
+  const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options);
+  const int64_t least = std::min(bytes.Peak(1), bytes.PeakInParts(1, bytes.gram));
   tiny.options.max_bytes = least - 1;
   const absl::Status status = tiny.Measure().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -36,7 +36,7 @@ they name, or checkpoints without a branch, and no others. Revisions are example
   the rate that the first stage has reached.
 - OLMo 3 7B: the cosine was stretched from 5 to 7 trillion tokens when half of it was done. The report's Table 35 gives the peak of the later stages as 2.074e-4, the scripts 2.0712e-4.
 - OLMoE's `main` comes from 23,842 further steps, in a straight line from 4e-5 to 0 (`olmoe-8x1b-newhp-newds-final-anneal.yml`), and has no step in its name. A CSV file gives it step 23842 and the branch
-  `anneal`, and `--schedule anneal=linear:peak=4e-5,end=23842` its rate. `ptqwatch trajectory` does not read mixtures of experts.
+  `anneal`, and `--schedule anneal=linear:peak=4e-5,end=23842` its rate.
 
 Not listed, as sources disagree or do not tell: Pythia 1B (peak 2.5e-4 in its configuration, 3e-4 in the README), Pythia 14M and 31M (of November 2023: which formula?), OLMo 2 13B (its configuration's peak of 3e-4
 does not lead to the 9e-5 from which its second stages start), OLMo 3 32B (how many steps an epoch has), SmolLM3's `lc-32k-to-64k` (where its steps begin), Amber (names count pieces of data, not steps).
