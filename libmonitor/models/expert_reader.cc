@@ -29,8 +29,10 @@ class ExpertReader::Finder {
     const std::string stored_router = StrCat(there, names.experts.router, ".weight");
     if (!Has(router) && Has(stored_router)) Take(router, stored_router);
     PTQWATCH_RETURN_IF_ERROR(AddStack(StrCat(here, "experts.gate_up_proj"), there,
+                                      names.experts.gates_ups,
                                       {names.experts.gate, names.experts.up}));
-    return AddStack(StrCat(here, "experts.down_proj"), there, {names.experts.down});
+    return AddStack(StrCat(here, "experts.down_proj"), there, names.experts.downs,
+                    {names.experts.down});
   }
 
   std::map<std::string, Origin, std::less<>> origins;
@@ -44,9 +46,14 @@ class ExpertReader::Finder {
     origins[name].renamed = stored;
     taken.insert(stored);
   }
-  absl::Status AddStack(const std::string& name, const std::string& part,
+  absl::Status AddStack(const std::string& name, const std::string& part, std::string_view stack,
                         const std::vector<std::string_view>& matrices) {
     if (Has(name)) return absl::OkStatus();
+    const std::string stored = StrCat(part, stack, ".weight");
+    if (!stack.empty() && Has(stored)) {
+      Take(name, stored);
+      return absl::OkStatus();
+    }
     Origin origin;
     std::vector<std::string> missing;
     size_t matrices_of_all = 0;

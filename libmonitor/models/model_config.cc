@@ -272,6 +272,8 @@ bool HasWindow(WindowRule rule, size_t layer, size_t first, size_t period, bool 
       break;
     case WindowRule::kAll:
       return true;
+    case WindowRule::kAllIfUsed:
+      return used;
     case WindowRule::kLastLayers:
       return layer >= first;
     case WindowRule::kNoPeLayers:
@@ -292,7 +294,8 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
   const int64_t fallback = config.IsNull("sliding_window") ? 0 : family.window;
   PTQWATCH_ASSIGN_OR_RETURN(int64_t window, config.Size("sliding_window", fallback));
   PTQWATCH_ASSIGN_OR_RETURN(const bool used, config.Flag("use_sliding_window", false));
-  if (rule == WindowRule::kLastLayers && !used) window = 0;
+  const bool all = rule == WindowRule::kAll || rule == WindowRule::kAllIfUsed;
+  if ((rule == WindowRule::kLastLayers || rule == WindowRule::kAllIfUsed) && !used) window = 0;
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t first, config.Size("max_window_layers", 28, 0));
   int64_t period = family.window_period;
   if (!family.window_period_key.empty()) {
@@ -313,7 +316,7 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
                             StrCat("has ", Quoted(types[i]), "; known are ", ListOf(kLayerTypes)));
       }
       const bool listed = types[i] == kLayerTypes[1];
-      if (rule == WindowRule::kAll && listed != windowed) {
+      if (all && listed != windowed) {
         return config.Error("layer_types", StrCat("has ", Quoted(types[i]), "; all layers of a ",
                                                   family.model_type, " have the same window"));
       }

@@ -106,6 +106,8 @@ struct ExpertNames {
   std::string_view gate = "gate_proj";  ///< of one expert
   std::string_view up = "up_proj";
   std::string_view down = "down_proj";
+  std::string_view gates_ups = {};  ///< of all experts, if stacks have names of their own
+  std::string_view downs = {};
 };
 
 /// Where a family keeps its tensors. Full names, or names relative to a block.

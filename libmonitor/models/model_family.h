@@ -20,6 +20,7 @@ enum class WindowRule {
   kNoPeLayers,  ///< those without positions, if use_sliding_window
   kPattern,     ///< all but the last of each window_period
   kAll,         ///< all, if sliding_window is not null; layer_types may not say otherwise
+  kAllIfUsed,   ///< same, but only if use_sliding_window
 };
 
 /// Where config.json has the sizes.

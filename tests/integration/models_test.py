@@ -158,6 +158,22 @@ CASES = (
     Case("mistral_window", "Mistral", num_key_value_heads=1, head_dim=10, sliding_window=9, shards=True),
     Case("mistral_no_window", "Mistral", num_key_value_heads=3, sliding_window=None, old_keys=True, dtype="bfloat16", **rope(1e6)),
     Case("mistral_yarn", "Mistral", num_key_value_heads=2, sliding_window=None, **rope(1e6, "yarn", factor=4.0, original_max_position_embeddings=16)),
+    Case("granitemoe_default", "GraniteMoe", num_key_value_heads=2),
+    Case("granitemoe_multipliers", "GraniteMoe", num_key_value_heads=3, num_local_experts=11, num_experts_per_tok=4, tie_word_embeddings=True,
+         embedding_multiplier=12.0, attention_multiplier=0.3, residual_multiplier=0.22, logits_scaling=2.7, shards=True),
+    Case("granitemoe_stacked", "GraniteMoe", num_local_experts=5, num_experts_per_tok=1, stacked=True, attention_bias=True, dtype="bfloat16"),
+    Case("granitemoe_old_keys", "GraniteMoe", num_key_value_heads=1, num_local_experts=5, old_keys=True, dtype="bfloat16", **rope(1e5)),
+    Case("mixtral_default", "Mixtral", num_key_value_heads=2),
+    Case("mixtral_window", "Mixtral", num_key_value_heads=1, head_dim=10, num_local_experts=5, num_experts_per_tok=3, sliding_window=9, shards=True),
+    Case("mixtral_stacked", "Mixtral", num_key_value_heads=2, num_local_experts=11, stacked=True, tie_word_embeddings=True, dtype="bfloat16"),
+    Case("mixtral_old_keys", "Mixtral", num_key_value_heads=3, old_keys=True, dtype="float16", edit={"router_jitter_noise": 0.1}, **rope(1e4)),
+    Case("qwen3_moe_default", "Qwen3Moe", num_key_value_heads=2),
+    Case("qwen3_moe_some_layers", "Qwen3Moe", num_experts=9, num_experts_per_tok=2, moe_intermediate_size=21, norm_topk_prob=True, head_dim=10,
+         num_key_value_heads=2, decoder_sparse_step=2, mlp_only_layers=[3], shards=True),
+    Case("qwen3_moe_published", "Qwen3Moe", num_experts=6, num_experts_per_tok=1, moe_intermediate_size=16, num_key_value_heads=1, head_dim=8, dtype="bfloat16",
+         old_keys=True, edit={"num_experts": 6, "num_local_experts": None, "max_window_layers": 4, "mlp_only_layers": []}, **rope(1e6)),
+    Case("qwen3_moe_stacked", "Qwen3Moe", num_experts=8, num_experts_per_tok=3, moe_intermediate_size=13, num_key_value_heads=2, stacked=True,
+         use_sliding_window=True, sliding_window=6, tie_word_embeddings=True),
     Case("olmoe_default", "Olmoe", num_experts=12, num_experts_per_tok=3),
     Case("olmoe_normalized", "Olmoe", num_experts=9, num_experts_per_tok=2, norm_topk_prob=True, clip_qkv=0.7, num_key_value_heads=1, shards=True),
     Case("olmoe_stacked", "Olmoe", num_experts=6, num_experts_per_tok=1, stacked=True, tie_word_embeddings=True, num_key_value_heads=2, dtype="bfloat16"),
@@ -204,7 +220,7 @@ def make_model(case):
         keys["mlp_bias"] = case.mlp_bias
     config = getattr(transformers, "Gemma3TextConfig" if case.family == "Gemma3" else f"{case.family}Config")(**keys, attn_implementation="eager")
     model = getattr(transformers, "GPT2LMHeadModel" if case.family == "GPT2" else f"{case.family}ForCausalLM")(config)
-    if hasattr(model, "set_experts_implementation") and "num_experts_per_tok" in case.keys:
+    if hasattr(config, "num_experts_per_tok"):
         model.set_experts_implementation("eager")
     if case.mlp_bias and not takes_mlp_bias:
         for layer in model.model.layers:

@@ -110,6 +110,27 @@ def olmoe(rng):
     return {**keys, **some(rng, {"clip_qkv": rng.uniform(0.3, 2), "norm_topk_prob": True, "attention_bias": True, "rms_norm_eps": 1e-3})}
 
 
+def granitemoe(rng):
+    keys = granite(rng)
+    keys.pop("mlp_bias", None)
+    return {**keys, **mixture(rng, "num_local_experts")}
+
+
+def mixtral(rng):
+    return {**sizes(rng), **rope(rng), **mixture(rng, "num_local_experts"), "sliding_window": rng.choice((None, window(rng))),
+            "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
+
+
+def qwen3_moe(rng):
+    keys = {**sizes(rng), **rope(rng)}
+    experts = mixture(rng, rng.choice(("num_experts", "num_local_experts")))
+    experts["moe_intermediate_size"] = experts.pop("intermediate_size")
+    keys.update(experts, use_sliding_window=rng.random() < 0.7, sliding_window=window(rng))
+    layers = range(keys["num_hidden_layers"])
+    return {**keys, **some(rng, {"norm_topk_prob": True, "attention_bias": True, "decoder_sparse_step": 2,
+                                 "mlp_only_layers": rng.sample(layers, rng.randint(1, len(layers)))})}
+
+
 def phi3(rng):
     keys = {**sizes(rng, whole_heads=True), "sliding_window": rng.choice((None, window(rng))), "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
     head_dim = keys["hidden_size"] // keys["num_attention_heads"]
@@ -149,12 +170,15 @@ FAMILIES = {
     "Glm4": glm4,
     "GPT2": gpt2,
     "Granite": granite,
+    "GraniteMoe": granitemoe,
     "Helium": helium,
     "HunYuanDenseV1": hunyuan,
     "Mistral": mistral,
+    "Mixtral": mixtral,
     "Olmoe": olmoe,
     "Phi3": phi3,
     "Qwen2": qwen2,
+    "Qwen3Moe": qwen3_moe,
     "StableLm": stablelm,
     "Starcoder2": starcoder2,
 }

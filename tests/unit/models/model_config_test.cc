@@ -62,6 +62,44 @@ TEST(ModelConfigTest, ReadsMixtures) {
   EXPECT_FALSE(Parsed(Config("llama")).mixture);
 }
 
+TEST(ModelConfigTest, MixturesOfQwen3AreInSomeLayers) {
+  json config = Config("qwen3_moe");
+  config["num_key_value_heads"] = 6;
+  const auto layers = [&] {
+    std::string found;
+    for (const LayerConfig& layer : Parsed(config).layers) found += layer.mixture ? "m" : "-";
+    return found;
+  };
+  EXPECT_EQ(Parsed(config).mixture,
+            (MixtureConfig{.experts = 128, .chosen = 8, .intermediate = 768}));
+  EXPECT_EQ(layers(), "mmmmmmmm");
+  config["decoder_sparse_step"] = 3;
+  EXPECT_EQ(layers(), "--m--m--");
+  config["mlp_only_layers"] = {5, 99};
+  EXPECT_EQ(layers(), "--m-----");
+  config["mlp_only_layers"] = {-1};
+  EXPECT_THAT(Refusal(config), HasSubstr("mlp_only_layers is an array; an array of integers"));
+  config["mlp_only_layers"] = 5;
+  EXPECT_THAT(Refusal(config), HasSubstr("mlp_only_layers is 5; an array of integers"));
+  config.erase("mlp_only_layers");
+  config["sliding_window"] = 5;
+  EXPECT_EQ(Parsed(config).layers[7].window, 0);
+  config["use_sliding_window"] = true;
+  EXPECT_EQ(Parsed(config).layers[0].window, 5);
+  config["layer_types"] = std::vector<std::string>(8, "full_attention");
+  EXPECT_THAT(Refusal(config), HasSubstr("all layers of a qwen3_moe have the same window"));
+}
+
+TEST(ModelConfigTest, OtherMixturesWeighTheChosenExperts) {
+  json config = Config("mixtral");
+  config["num_key_value_heads"] = 6;
+  EXPECT_EQ(Parsed(config).mixture,
+            (MixtureConfig{.experts = 8, .chosen = 2, .intermediate = 80, .normalized = true}));
+  EXPECT_EQ(Parsed(config).layers[0].window, 0);
+  EXPECT_EQ(Parsed(config).layers[0].rope->theta, 1e6);
+  EXPECT_EQ(Parsed(Config("granitemoe")).mixture->router, RouterKind::kSoftmaxOfChosen);
+}
+
 TEST(ModelConfigTest, ReadsPythia) {
   json config = Config("gpt_neox");
   config["rotary_pct"] = 0.25;

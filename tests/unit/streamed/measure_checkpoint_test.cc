@@ -13,6 +13,7 @@
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/linear.h"
+#include "base/strings.h"
 #include "probes/loss_pairs.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
@@ -103,36 +104,63 @@ void ExpectSameNumbers(Report streamed, const Report& whole) {
   }
 }
 
-TEST(MeasureCheckpoint, GivesTheNumbersOfTheWholeModel) {
-  for (const auto& [model_type, more] : std::vector<std::pair<const char*, const char*>>{
-           {"llama", ", \"num_key_value_heads\": 2"},
-           {"ernie4_5", ""},
-           {"gemma", ", \"num_key_value_heads\": 1"},
-           {"gemma2", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"},
-           {"gemma3_text", ", \"num_key_value_heads\": 1, \"sliding_window_pattern\": 2"},
-           {"gpt2", ""},
-           {"granite", ", \"residual_multiplier\": 0.5, \"logits_scaling\": 2"},
-           {"glm4", ", \"num_key_value_heads\": 2"},
-           {"hunyuan_v1_dense", ", \"num_key_value_heads\": 2"},
-           {"mistral", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"},
-           {"phi3", ", \"num_key_value_heads\": 2"},
-           {"qwen2", ", \"num_key_value_heads\": 2"},
-           {"stablelm", ", \"num_key_value_heads\": 2"},
-           {"starcoder2", ""},
-           {"gpt_neox", ""},
-           {"olmoe", ", \"num_key_value_heads\": 2"},
-           {"olmoe", ", \"num_experts\": 19, \"num_local_experts\": 19, \"intermediate_size\": 7"},
-           {"olmo2", ", \"tie_word_embeddings\": true"}}) {
-    SCOPED_TRACE(model_type);
-    const TinyCheckpoint tiny(model_type, more);
-    const WholeModel whole(tiny);
-    const auto report = tiny.Measure();
-    ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_EQ(report->probe_tokens, 37 * 60);
-    ExpectSameNumbers(*report, whole.report);
-    EXPECT_EQ(report->skipped_layers, whole.report.skipped_layers);
-    EXPECT_EQ(report->snapshot_digest, *DigestOfParameters(whole.suite->session().replica(), {}));
-  }
+// A model type, and more of its config.
+using FamilyCase = std::pair<const char*, const char*>;
+class NumbersOf : public ::testing::TestWithParam<FamilyCase> {};
+
+TEST_P(NumbersOf, AreThoseOfTheWholeModel) {
+  const TinyCheckpoint tiny(GetParam().first, GetParam().second);
+  const WholeModel whole(tiny);
+  const auto report = tiny.Measure();
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->probe_tokens, 37 * 60);
+  ExpectSameNumbers(*report, whole.report);
+  EXPECT_EQ(report->skipped_layers, whole.report.skipped_layers);
+  EXPECT_EQ(report->snapshot_digest, *DigestOfParameters(whole.suite->session().replica(), {}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    MeasureCheckpoint, NumbersOf,
+    ::testing::Values(
+        FamilyCase("llama", ", \"num_key_value_heads\": 2"), FamilyCase("ernie4_5", ""),
+        FamilyCase("gemma", ", \"num_key_value_heads\": 1"),
+        FamilyCase("gemma2", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"),
+        FamilyCase("gemma3_text", ", \"num_key_value_heads\": 1, \"sliding_window_pattern\": 2"),
+        FamilyCase("gpt2", ""),
+        FamilyCase("granite", ", \"residual_multiplier\": 0.5, \"logits_scaling\": 2"),
+        FamilyCase("granitemoe",
+                   ", \"residual_multiplier\": 0.5, \"num_experts\": 9, \"num_local_experts\": 9"),
+        FamilyCase("glm4", ", \"num_key_value_heads\": 2"),
+        FamilyCase("hunyuan_v1_dense", ", \"num_key_value_heads\": 2"),
+        FamilyCase("mistral", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"),
+        FamilyCase("mixtral", ", \"num_key_value_heads\": 2, \"sliding_window\": 9"),
+        FamilyCase("phi3", ", \"num_key_value_heads\": 2"),
+        FamilyCase("qwen2", ", \"num_key_value_heads\": 2"),
+        FamilyCase("qwen3_moe", ", \"num_key_value_heads\": 2, \"decoder_sparse_step\": 2"),
+        FamilyCase("stablelm", ", \"num_key_value_heads\": 2"), FamilyCase("starcoder2", ""),
+        FamilyCase("gpt_neox", ""), FamilyCase("olmo2", ", \"tie_word_embeddings\": true"),
+        FamilyCase("olmoe", ", \"num_key_value_heads\": 2"),
+        FamilyCase("olmoe", kOddExperts.data())),
+    [](const auto& test) { return StrCat(test.param.first, "_", test.index); });
+
+TEST(MeasureCheckpoint, RoundsExpertsWithFewTokensOrNone) {
+  TinyCheckpoint tiny("olmoe", ", \"num_experts\": 30, \"num_local_experts\": 30");
+  tiny.data.calibration = testing::TinyTokens(1, 20, 6);
+  tiny.options.quantizers = {{.method = QuantizationMethod::kGptq, .bits = 3, .group_size = 16}};
+  const WholeModel whole(tiny);
+  const auto report = tiny.Measure();
+  ASSERT_TRUE(report.ok()) << report.status();
+  ExpectSameNumbers(*report, whole.report);
+  const std::vector<LayerQuantization>& layers = report->quantization[0].layers;
+  const auto experts = std::find_if(layers.begin(), layers.end(), [](const auto& layer) {
+    return layer.name == "model.layers.0.mlp.experts.gate_up_proj";
+  });
+  ASSERT_NE(experts, layers.end());
+  EXPECT_EQ(experts->stacked, 30);
+  EXPECT_EQ(experts->status, LayerStatus::kTooFewTokens);
+  EXPECT_GT(*experts->stacked_ok, 0);
+  EXPECT_LT(*experts->stacked_ok, 15);
+  EXPECT_EQ(experts->tokens, 2 * 20);
 }
 
 TEST(MeasureCheckpoint, MeasuresTheLossUnderNoise) {
