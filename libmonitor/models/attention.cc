@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "ATen/TensorOperators.h"
@@ -32,6 +33,17 @@ at::Tensor ForEachHead(const at::Tensor& keys, int64_t heads) {
       .reshape({batch, heads, tokens, keys.size(3)});
 }
 
+// softmax over the scores [B, heads, T, T] and the heads' sinks [heads], without those of the
+// sinks.
+at::Tensor SoftmaxWithSinks(const at::Tensor& scores, const at::Tensor& sinks) {
+  const int64_t tokens = scores.size(3);
+  const at::Tensor column =
+      sinks.reshape({1, -1, 1, 1}).expand({scores.size(0), -1, scores.size(2), -1});
+  const at::Tensor all = at::cat({scores, column}, -1);
+  const at::Tensor greatest = std::get<0>(all.max(-1, /*keepdim=*/true));
+  return (all - greatest).softmax(-1).narrow(-1, 0, tokens);
+}
+
 }  // namespace
 
 at::Tensor SoftCap(const at::Tensor& x, double c) { return (x / c).tanh() * c; }
@@ -55,7 +67,12 @@ at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
       };
       at::Tensor scores = slice(queries).matmul(slice(k)) * config.scale;
       if (config.softcap) scores = SoftCap(scores, *config.softcap);
-      slices.push_back((scores + mask).softmax(-1).matmul(slice(v)));
+      scores = scores + mask;
+      const at::Tensor shares =
+          config.sinks.defined()
+              ? SoftmaxWithSinks(scores, config.sinks.narrow(0, head, scores.size(1)))
+              : scores.softmax(-1);
+      slices.push_back(shares.matmul(slice(v)));
     }
     sequences.push_back(at::cat(slices, 1));
   }

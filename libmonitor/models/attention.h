@@ -13,6 +13,8 @@ struct ScoreConfig {
   double scale = 1;    ///< of products of queries and keys
   int64_t window = 0;  ///< a token sees this many positions up to its own; 0: all
   std::optional<double> softcap = std::nullopt;  ///< of the scaled products
+  /// [heads]: the score of a place without a value, which every token sees; or undefined.
+  at::Tensor sinks = {};
 };
 
 /// c tanh(x / c). Differentiable twice. May throw.

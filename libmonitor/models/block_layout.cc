@@ -63,6 +63,7 @@ class LayoutBuilder {
     ++input_;
     AddLinear(part, model_.names.output, model_.hidden, queries, model_.output_bias);
     ++input_;
+    if (model_.sinks) AddVector(BlockVector::kSinks, StrCat(part, "sinks"), {model_.heads});
     if (model_.qk_norm == QkNorm::kNone) return;
     const bool whole = model_.qk_norm == QkNorm::kProjection;
     AddVector(BlockVector::kQNorm, StrCat(part, model_.names.q_norm, ".weight"),
@@ -91,8 +92,15 @@ class LayoutBuilder {
 
   void AddMixture(const MixtureConfig& mixture) {
     const std::string_view part = model_.names.mixture;
-    AddVector(BlockVector::kRouter, StrCat(part, model_.names.router, ".weight"),
-              {mixture.experts, model_.hidden});
+    const std::string router = StrCat(part, model_.names.router);
+    AddVector(BlockVector::kRouter, StrCat(router, ".weight"), {mixture.experts, model_.hidden});
+    if (mixture.clamped) {
+      AddVector(BlockVector::kRouterBias, StrCat(router, ".bias"), {mixture.experts});
+      AddVector(BlockVector::kGateUpBias, StrCat(part, "experts.gate_up_proj_bias"),
+                {mixture.experts, 2 * mixture.intermediate});
+      AddVector(BlockVector::kDownBias, StrCat(part, "experts.down_proj_bias"),
+                {mixture.experts, model_.hidden});
+    }
     for (int64_t expert = 0; expert < mixture.experts; ++expert) {
       AddExpert("gate_up_proj", expert, 2 * mixture.intermediate, model_.hidden);
       AddExpert("down_proj", expert, model_.hidden, mixture.intermediate);
@@ -106,6 +114,7 @@ class LayoutBuilder {
                                .outputs = outputs,
                                .inputs = inputs,
                                .input = input_++,
+                               .transposed = model_.mixture->clamped.has_value(),
                                .stack = stack,
                                .experts = experts,
                                .expert = expert});

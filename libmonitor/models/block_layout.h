@@ -51,9 +51,13 @@ enum class BlockVector {
   kAlphaN,
   kBeta,
   kEps,
+  kSinks,
   kRouter,  // [experts, hidden]
+  kRouterBias,
+  kGateUpBias,  // [experts, 2 intermediate]
+  kDownBias,    // [experts, hidden]
 };
-inline constexpr size_t kBlockVectors = 13;
+inline constexpr size_t kBlockVectors = 17;
 
 /// Which tensors a block has.
 struct BlockLayout {

@@ -55,6 +55,8 @@ class DecoderBlock {
   at::Tensor Mlp(const at::Tensor& x, ApplyLinear apply) const;
   /// Sends an expert without rows through its linears, too.
   at::Tensor Mixture(const at::Tensor& x, ApplyLinear apply) const;
+  /// What goes into an expert's down matrix, from the result of the one before.
+  at::Tensor InsideExpert(const at::Tensor& gate_up, int64_t expert) const;
   at::Tensor Norm(const at::Tensor& x, BlockVector weight,
                   std::optional<BlockVector> bias = std::nullopt) const;
   at::Tensor AttentionNorm(const at::Tensor& x) const;

@@ -78,21 +78,34 @@ at::Tensor DecoderBlock::Attention(const at::Tensor& x, ApplyLinear apply) const
   const size_t output = config_->qkv == QkvLayout::kSeparate ? 3 : 1;
   const ScoreConfig scores = {.scale = layer_.attention_scale,
                               .window = layer_.window,
-                              .softcap = config_->attention_softcap};
+                              .softcap = config_->attention_softcap,
+                              .sinks = Vector(BlockVector::kSinks)};
   return apply(output, CausalAttention(heads[0], heads[1], heads[2], scores));
+}
+
+at::Tensor DecoderBlock::InsideExpert(const at::Tensor& gate_up, int64_t expert) const {
+  if (const std::optional<ClampedGate>& clamped = config_->mixture->clamped) {
+    const at::Tensor bias = Vector(BlockVector::kGateUpBias).select(0, expert);
+    return ApplyClampedGate(*clamped, gate_up + bias);
+  }
+  const std::vector<at::Tensor> parts = gate_up.chunk(2, -1);
+  return Activate(config_->activation, parts[0], {}) * parts[1];
 }
 
 at::Tensor DecoderBlock::Mixture(const at::Tensor& x, ApplyLinear apply) const {
   const int64_t experts = config_->mixture->experts;
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  const Routing routing(*config_->mixture, at::linear(rows, Vector(BlockVector::kRouter)));
+  const Routing routing(*config_->mixture, at::linear(rows, Vector(BlockVector::kRouter),
+                                                      Vector(BlockVector::kRouterBias)));
   at::Tensor sum = at::zeros_like(rows);
   size_t linear = weights_.size() - 2 * static_cast<size_t>(experts);
   for (int64_t expert = 0; expert < experts; ++expert, linear += 2) {
     const at::Tensor own = routing.RowsOf(expert);
-    const std::vector<at::Tensor> parts = apply(linear, rows.index_select(0, own)).chunk(2, -1);
-    const at::Tensor inside = Activate(config_->activation, parts[0], {}) * parts[1];
-    sum.index_add_(0, own, apply(linear + 1, inside) * routing.WeightsOf(expert));
+    const at::Tensor inside = InsideExpert(apply(linear, rows.index_select(0, own)), expert);
+    at::Tensor outputs = apply(linear + 1, inside);
+    const at::Tensor& bias = Vector(BlockVector::kDownBias);
+    if (bias.defined()) outputs = outputs + bias.select(0, expert);
+    sum.index_add_(0, own, outputs * routing.WeightsOf(expert));
   }
   return sum.view(x.sizes());
 }

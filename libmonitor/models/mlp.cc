@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "ATen/TensorOperators.h"
 #include "ATen/ops/gelu.h"
@@ -25,6 +26,12 @@ at::Tensor GeluNew(const at::Tensor& x) {
 }
 
 }  // namespace
+
+at::Tensor ApplyClampedGate(const ClampedGate& clamped, const at::Tensor& gate_up) {
+  const at::Tensor gate = gate_up.slice(-1, 0, std::nullopt, 2).clamp(std::nullopt, clamped.limit);
+  const at::Tensor up = gate_up.slice(-1, 1, std::nullopt, 2).clamp(-clamped.limit, clamped.limit);
+  return (up + 1) * (gate * (gate * clamped.alpha).sigmoid());
+}
 
 at::Tensor Activate(Activation activation, const at::Tensor& x, const XieluTensors& xielu) {
   switch (activation) {

@@ -14,6 +14,10 @@ struct XieluTensors {
   at::Tensor eps;      ///< [], below 0
 };
 
+/// What goes into the down matrix of gpt-oss's experts, [..., F], from gate_up [..., 2 F].
+/// Differentiable twice. May throw.
+at::Tensor ApplyClampedGate(const ClampedGate& gate, const at::Tensor& gate_up);
+
 /// Applies an activation to each element. Differentiable twice. May throw.
 at::Tensor Activate(Activation activation, const at::Tensor& x, const XieluTensors& xielu);
 

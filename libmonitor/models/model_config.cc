@@ -196,6 +196,7 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   }
   PTQWATCH_RETURN_IF_ERROR(ReadMultipliers(config, family, model));
   PTQWATCH_ASSIGN_OR_RETURN(model.tied_head, config.Flag("tie_word_embeddings", family.tied_head));
+  model.sinks = family.sinks;
   model.names = family.names;
   return absl::OkStatus();
 }
@@ -228,6 +229,11 @@ absl::Status ReadMixture(const ConfigReader& config, const MixtureFamily& family
   if (family.normalized_key) {
     PTQWATCH_ASSIGN_OR_RETURN(mixture.normalized,
                               config.Flag("norm_topk_prob", mixture.normalized));
+  }
+  if (family.clamped) {
+    ClampedGate& gate = mixture.clamped.emplace();
+    PTQWATCH_ASSIGN_OR_RETURN(gate.alpha, config.Positive("swiglu_alpha", 1.702));
+    PTQWATCH_ASSIGN_OR_RETURN(gate.limit, config.Positive("swiglu_limit", 7));
   }
   for (LayerConfig& layer : model.layers) layer.mixture = true;
   if (family.some_layers) {

@@ -54,6 +54,16 @@ enum class RouterKind {
   kSoftmaxOfChosen,  ///< a softmax over the chosen ones
 };
 
+/// gpt-oss's experts: gate and up are the even and the odd outputs of their matrix; matrices are
+/// stored as [inputs, outputs], and they and the router have biases. down((up + 1) gate
+/// sigmoid(alpha gate)), with gate at most `limit` and up from -limit to limit.
+struct ClampedGate {
+  double alpha = 0;
+  double limit = 0;
+
+  friend bool operator==(const ClampedGate&, const ClampedGate&) = default;
+};
+
 /// MLPs of which each token goes through a few. A router chooses the `chosen` experts with the
 /// greatest products; the sum of their outputs, weighed, is that of the mixture.
 struct MixtureConfig {
@@ -62,6 +72,7 @@ struct MixtureConfig {
   int64_t intermediate = 0;  ///< of an expert
   RouterKind router = RouterKind::kSoftmaxOfAll;
   bool normalized = false;  ///< kSoftmaxOfAll: the weights of a token are divided by their sum
+  std::optional<ClampedGate> clamped = std::nullopt;
 
   friend bool operator==(const MixtureConfig&, const MixtureConfig&) = default;
 };
@@ -80,6 +91,7 @@ struct RopeConfig {
   int64_t original_context = 0;  ///< kLlama3, kYarn, kLongRope
   double beta_fast = 0;          ///< kYarn: turns in the original context of pairs left alone
   double beta_slow = 0;          ///< kYarn: turns of pairs that are slowed down by `factor`
+  bool truncate = true;          ///< kYarn: the first and last of these pairs are whole numbers
   double attention_factor = 1;   ///< kYarn, kLongRope: of the cosines and sines
   /// kLongRope: what slows down each pair of dimensions in sequences within the original context,
   /// and in longer ones.
@@ -160,6 +172,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  ///< of the matrix after the attention
   bool mlp_bias = false;
+  bool sinks = false;      ///< each head has a score with which a token looks at nothing
   bool tied_head = false;  ///< the head is the embedding, unless the file holds a head
   std::optional<double> clip_qkv = std::nullopt;  ///< bound of the absolute values of q, k and v
   double embedding_multiplier = 1;

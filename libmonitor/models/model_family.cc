@@ -38,6 +38,7 @@ constexpr TensorNames kHunYuanNames = {
     .q_norm = "query_layernorm",
     .k_norm = "key_layernorm",
 };
+constexpr TensorNames kGptOssNames = {.router = "router", .experts = {.router = "router"}};
 constexpr TensorNames kGraniteMoeNames = {
     .mixture = "block_sparse_moe.",
     .router = "router",
@@ -184,6 +185,21 @@ constexpr ModelFamily kFamilies[] = {
      .activation = "gelu",
      .attention_bias_default = true,
      .names = kNeoxNames},
+    {.model_type = "gpt_oss",
+     .sinks = true,
+     .yarn_rope = true,
+     .windows = WindowRule::kPattern,
+     .eps = 1e-5,
+     .theta = 1.5e5,
+     .key_heads = 8,
+     .head_dim = 64,
+     .null_head_dim = true,
+     .window = 128,
+     .window_period = 2,
+     .attention_bias_default = true,
+     .mixture =
+         {.experts = 128, .chosen = 4, .router = RouterKind::kSoftmaxOfChosen, .clamped = true},
+     .names = kGptOssNames},
     {.model_type = "granite", .mlp_bias = BiasRule::kAsConfigured, .multipliers = true},
     {.model_type = "granitemoe",
      .multipliers = true,

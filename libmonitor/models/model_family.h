@@ -41,6 +41,7 @@ struct MixtureFamily {
   RouterKind router = RouterKind::kSoftmaxOfAll;
   bool normalized = false;      ///< default of norm_topk_prob
   bool normalized_key = false;  ///< reads norm_topk_prob
+  bool clamped = false;         ///< has ClampedGate
   bool some_layers = false;     ///< reads decoder_sparse_step and mlp_only_layers
 };
 
@@ -61,6 +62,7 @@ struct ModelFamily {
   BiasRule mlp_bias = BiasRule::kNever;
   bool transposed = false;
   bool clips_qkv = false;
+  bool sinks = false;
   bool multipliers = false;         ///< reads embedding_multiplier and the like
   bool embedding_by_width = false;  ///< the embedding is multiplied by the root of its width
   bool layer_scales = false;        ///< reads scale_attn_weights and the like
@@ -71,6 +73,7 @@ struct ModelFamily {
   bool ntk_rope = false;     ///< knows the type "dynamic" with a fixed alpha
   bool phi3_rope = false;    ///< its other names for longrope, and where it looks first
   bool llama3_rope = false;  ///< Llama 3's scaling, unless the config has its own
+  bool yarn_rope = false;    ///< gpt-oss's scaling, unless the config has its own
   WindowRule windows = WindowRule::kNone;
 
   std::string_view eps_key = "rms_norm_eps";  ///< "": not configurable

@@ -42,9 +42,14 @@ double PairThatTurns(const RopeConfig& rope, double turns) {
 // Slows down pairs that turn less than beta_slow times in the original context, leaves alone those
 // that turn more than beta_fast times, and blends in between (YaRN, arXiv:2309.00071).
 at::Tensor YarnFrequencies(const RopeConfig& rope, const at::Tensor& lengths) {
-  const double low = std::max(std::floor(PairThatTurns(rope, rope.beta_fast)), 0.0);
-  double high =
-      std::min(std::ceil(PairThatTurns(rope, rope.beta_slow)), static_cast<double>(rope.dims - 1));
+  double low = PairThatTurns(rope, rope.beta_fast);
+  double high = PairThatTurns(rope, rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(rope.dims - 1));
   if (high == low) high += 0.001;
   const at::Tensor pairs = at::arange(rope.dims / 2, at::kFloat);
   const at::Tensor kept = 1 - ((pairs - low) / (high - low)).clamp(0, 1);

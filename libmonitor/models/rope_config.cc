@@ -66,8 +66,7 @@ absl::Status ReadYarn(const ConfigReader& parameters, RopeConfig& rope) {
                                                 rope.dims, " are to be turned"));
   }
   if (rope.theta == 1) return parameters.WrongValue("rope_theta", "yarn needs another base");
-  PTQWATCH_ASSIGN_OR_RETURN(const bool truncate, parameters.Flag("truncate", true));
-  if (!truncate) return parameters.WrongValue("truncate", "only true is known");
+  PTQWATCH_ASSIGN_OR_RETURN(rope.truncate, parameters.Flag("truncate", true));
   double scale = YarnScale(rope.factor, 1);
   if (parameters.Has("mscale") && parameters.Has("mscale_all_dim")) {
     PTQWATCH_ASSIGN_OR_RETURN(const double mscale, parameters.Positive("mscale"));
@@ -174,6 +173,17 @@ void ScaleLikeLlama3(RopeConfig& rope) {
   rope.original_context = 8192;
 }
 
+// gpt-oss's own numbers.
+void ScaleLikeGptOss(RopeConfig& rope) {
+  rope.scaling = RopeScaling::kYarn;
+  rope.factor = 32;
+  rope.beta_fast = 32;
+  rope.beta_slow = 1;
+  rope.truncate = false;
+  rope.original_context = 4096;
+  rope.attention_factor = YarnScale(rope.factor, 1);
+}
+
 }  // namespace
 
 absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFamily& family,
@@ -224,6 +234,10 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
   // An explicit null is how transformers 4 says that the model has no scaling.
   if (family.llama3_rope && !full && !config.IsNull("rope_scaling")) {
     ScaleLikeLlama3(ropes.full);
+    ropes.windowed = ropes.full;
+  }
+  if (family.yarn_rope && !full && !config.Has("rope_parameters")) {
+    ScaleLikeGptOss(ropes.full);
     ropes.windowed = ropes.full;
   }
   return ropes;

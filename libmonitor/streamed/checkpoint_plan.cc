@@ -109,7 +109,8 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
   const int64_t pairs = length * length;
   const int64_t scores = std::min(sequences * config.heads * pairs, std::max(kScores, pairs));
   // The mask is made of two others.
-  return 4 * (sequences * length * numbers + 4 * scores + 3 * pairs);
+  const int64_t steps = config.sinks ? 6 : 4;
+  return 4 * (sequences * length * numbers + steps * scores + 3 * pairs);
 }
 
 CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,

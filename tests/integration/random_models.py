@@ -76,6 +76,15 @@ def gpt2(rng):
                          "scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False, "layer_norm_epsilon": 10 ** rng.uniform(-6, -2)})}
 
 
+def gpt_oss(rng):
+    keys = {**sizes(rng), **mixture(rng, "num_local_experts"), "sliding_window": window(rng)}
+    if rng.random() < 0.7:
+        keys["rope_parameters"] = {"rope_type": "yarn", "rope_theta": 10 ** rng.uniform(2, 6), "factor": rng.uniform(1.5, 40), "truncate": rng.random() < 0.3,
+                                   "original_max_position_embeddings": rng.choice((8, 16, 4096)), "beta_fast": 32.0, "beta_slow": 1.0}
+    return {**keys, **some(rng, {"layer_types": layer_types(rng, keys["num_hidden_layers"]), "attention_bias": False, "swiglu_limit": rng.uniform(0.3, 2),
+                                 "swiglu_alpha": rng.uniform(0.5, 3)})}
+
+
 def granite(rng):
     multipliers = ("embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling")
     return {**sizes(rng), **rope(rng), **some(rng, {key: rng.uniform(0.2, 3) for key in multipliers}),
@@ -169,6 +178,7 @@ FAMILIES = {
     "Glm": glm4,
     "Glm4": glm4,
     "GPT2": gpt2,
+    "GptOss": gpt_oss,
     "Granite": granite,
     "GraniteMoe": granitemoe,
     "Helium": helium,

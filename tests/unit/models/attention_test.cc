@@ -77,6 +77,28 @@ TEST(AttentionTest, SoftCapBoundsTheScores) {
   EXPECT_LT((result[0][5] - v[0][0].mean(0)).abs().max().item<float>(), 1e-5);
 }
 
+// A sink with the score s takes exp(s) from a token's shares.
+TEST(AttentionTest, SinksTakeAShareOfEachHead) {
+  const at::Tensor q = Random({1, 2, 6, 4}, 7), k = Random({1, 2, 6, 4}, 8);
+  const at::Tensor v = Random({1, 2, 6, 4}, 9);
+  const at::Tensor sinks = at::tensor({-1.0f, 2.0f});
+  const at::Tensor without = CausalAttention(q, k, v, {.scale = 0.5});
+  const at::Tensor with = CausalAttention(q, k, v, {.scale = 0.5, .sinks = sinks});
+  for (int64_t head = 0; head < 2; ++head) {
+    for (int64_t token = 0; token < 6; ++token) {
+      double others = 0;
+      for (int64_t other = 0; other <= token; ++other) {
+        others += std::exp(0.5 * (q[0][head][token] * k[0][head][other]).sum().item<double>());
+      }
+      const double share = others / (others + std::exp(sinks[head].item<double>()));
+      for (int64_t i = 4 * head; i < 4 * head + 4; ++i) {
+        EXPECT_NEAR(with[0][token][i].item<double>(), share * without[0][token][i].item<double>(),
+                    1e-5);
+      }
+    }
+  }
+}
+
 // 2000^2 scores a head: a slice of four heads and one of two, against slices of one.
 TEST(AttentionTest, SlicesDoNotChangeABit) {
   const int64_t tokens = 2000;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -32,6 +33,17 @@ TEST(MlpTest, ActivationsAreTheirFormulas) {
     EXPECT_NEAR(value(Activation::kXielu),
                 x > 0 ? alpha_p * x * x + 0.5 * x : (std::expm1(x) - x) * alpha_n + 0.5 * x,
                 2 * tolerance);
+  }
+}
+
+TEST(MlpTest, ClampedGatesAreEvenAndUpsOddOutputs) {
+  const double gates[] = {-9, 0.4, 3}, ups[] = {1.5, -4, 0.2};
+  const at::Tensor gate_up = at::tensor({-9.0f, 1.5f, 0.4f, -4.0f, 3.0f, 0.2f}).view({1, 6});
+  const at::Tensor result = ApplyClampedGate({.alpha = 1.7, .limit = 2}, gate_up);
+  ASSERT_EQ(result.sizes(), at::IntArrayRef({1, 3}));
+  for (int i = 0; i < 3; ++i) {
+    const double gate = std::min(gates[i], 2.0), up = std::clamp(ups[i], -2.0, 2.0);
+    EXPECT_NEAR(result[0][i].item<double>(), (up + 1) * gate / (1 + std::exp(-1.7 * gate)), 1e-6);
   }
 }
 

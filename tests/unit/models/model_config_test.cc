@@ -90,6 +90,40 @@ TEST(ModelConfigTest, MixturesOfQwen3AreInSomeLayers) {
   EXPECT_THAT(Refusal(config), HasSubstr("all layers of a qwen3_moe have the same window"));
 }
 
+TEST(ModelConfigTest, ReadsGptOss) {
+  json config = Config("gpt_oss");
+  config["num_key_value_heads"] = 6;
+  const ModelConfig model = Parsed(config);
+  EXPECT_EQ(model.mixture, (MixtureConfig{.experts = 128,
+                                          .chosen = 4,
+                                          .intermediate = 80,
+                                          .router = RouterKind::kSoftmaxOfChosen,
+                                          .clamped = ClampedGate{.alpha = 1.702, .limit = 7}}));
+  EXPECT_TRUE(model.sinks && model.qkv_bias && model.output_bias);
+  EXPECT_EQ(model.head_dim, 64);
+  EXPECT_EQ(model.layers[0].window, 128);
+  EXPECT_EQ(model.layers[1].window, 0);
+  const RopeConfig yarn = *model.layers[1].rope;
+  EXPECT_EQ(yarn, *model.layers[0].rope);
+  EXPECT_EQ(yarn.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(yarn.factor, 32);
+  EXPECT_FALSE(yarn.truncate);
+  EXPECT_EQ(yarn.original_context, 4096);
+  // An empty object is no scaling, and null is as good as absent.
+  config["rope_parameters"] = json::object();
+  EXPECT_EQ(Parsed(config).layers[1].rope, (RopeConfig{.dims = 64, .theta = 1.5e5}));
+  config["rope_parameters"] = nullptr;
+  config["rope_scaling"] = {{"rope_type", "yarn"},
+                            {"factor", 32},
+                            {"truncate", false},
+                            {"original_max_position_embeddings", 4096}};
+  EXPECT_EQ(Parsed(config).layers[1].rope, yarn);
+  config["swiglu_limit"] = 0;
+  EXPECT_THAT(Refusal(config), HasSubstr("swiglu_limit is 0"));
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  EXPECT_THAT(Refusal(config), HasSubstr("a checkpoint in full precision is needed"));
+}
+
 TEST(ModelConfigTest, OtherMixturesWeighTheChosenExperts) {
   json config = Config("mixtral");
   config["num_key_value_heads"] = 6;
@@ -597,7 +631,7 @@ TEST(ModelConfigTest, NamesOtherWrongValues) {
       {"rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}},
       {"rope_scaling", {{"rope_type", 3}}},
       {"rope_scaling", {{"rope_type", "yarn"}}},
-      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", false}}},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"truncate", 1}}},
       {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", "x"}}},
       {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}, {"rope_theta", 1}}},
       {"rope_scaling",

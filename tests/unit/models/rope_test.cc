@@ -58,20 +58,28 @@ TEST(RopeTest, Llama3ScalesSlowWavesAndBlendsThoseInBetween) {
 }
 
 TEST(RopeTest, YarnSlowsPairsThatTurnSeldomAndBlendsThoseInBetween) {
-  const RopeConfig rope = {.dims = 8,
-                           .theta = 1e4,
-                           .scaling = RopeScaling::kYarn,
-                           .factor = 8,
-                           .original_context = 200,
-                           .beta_fast = 16,
-                           .beta_slow = 1,
-                           .attention_factor = 1.25};
+  RopeConfig rope = {.dims = 8,
+                     .theta = 1e4,
+                     .scaling = RopeScaling::kYarn,
+                     .factor = 8,
+                     .original_context = 200,
+                     .beta_fast = 16,
+                     .beta_slow = 1,
+                     .attention_factor = 1.25};
   // Pairs turn 31.8, 3.18, 0.318 and 0.0318 times: 0.298 and 1.50 would turn 16 times and once.
   EXPECT_NEAR(Frequency(rope, 0), 1.0, 1e-6);
   EXPECT_NEAR(Frequency(rope, 1), 0.5 * 0.1 / 8 + 0.5 * 0.1, 1e-6);  // between 0 and 2
   EXPECT_NEAR(Frequency(rope, 2), 0.01 / 8, 1e-7);
   EXPECT_NEAR(Frequency(rope, 3), 1e-3 / 8, 1e-8);
   EXPECT_NEAR(MakeRopeTables(rope, 2).cosine[0][3].item<double>(), 1.25, 1e-6);
+  rope.truncate = false;  // between 0.298 and 1.50
+  const auto pair = [](double turns) {
+    return 8 * std::log(200 / (turns * 2 * std::numbers::pi)) / (2 * std::log(1e4));
+  };
+  const double slow = (1 - pair(16)) / (pair(1) - pair(16));
+  EXPECT_NEAR(Frequency(rope, 0), 1.0, 1e-6);
+  EXPECT_NEAR(Frequency(rope, 1), slow * 0.1 / 8 + (1 - slow) * 0.1, 1e-6);
+  EXPECT_NEAR(Frequency(rope, 2), 0.01 / 8, 1e-7);
 }
 
 TEST(RopeTest, LongRopeHasFactorsForSequencesBeyondTheOriginalContext) {
