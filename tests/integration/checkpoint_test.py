@@ -245,6 +245,19 @@ class Program(unittest.TestCase):
                 self.assertIn("[inputs, outputs]", done.stderr)
                 self.assertIn("attn.c_proj" if exclude else "c_attn", done.stderr)
 
+    def test_stacks_of_experts_are_refused(self):
+        for name in ("mlp.experts.gate_up_proj", "block_sparse_moe.input_linear.weight"):
+            with Folder() as folder:
+                save(folder.weights, {"h.0.q_proj.weight": ("F32", [8, 8], floats(64, 1)), f"h.0.{name}": ("F32", [3, 16, 8], floats(3 * 128, 2)),
+                                      "h.0.conv.weight": ("F32", [8, 8, 4], floats(256, 3))})
+                words = [PROGRAM, "--weights", folder.weights, "--out", folder.file("out"), "--method", "rtn", "--group-size", "8", "--layers", "*"]
+                done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"h.0.{name} in ", done.stderr)
+                self.assertIn("all experts of a mixture", done.stderr)
+                done = subprocess.run([*words, "--exclude", "h.0.*experts*", "--exclude", "*moe*"], capture_output=True, text=True, timeout=TIMEOUT)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_nothing_is_replaced_unless_forced(self):
         with Folder() as folder:
             self.assertEqual(folder.quantize(out="out/").returncode, 0)

@@ -124,6 +124,29 @@ std::set<std::string_view> TransposedNames(const SafetensorsFile& weights) {
   return names;
 }
 
+// Whether a layer is chosen by its name.
+bool IsChosen(const Flags& flags, const std::string& module) {
+  return !IsExcluded(flags, module) &&
+         (flags.layers.empty() || internal::GlobMatch(flags.layers, module));
+}
+
+// Refuses a tensor that holds a matrix for each expert of a mixture: what is left of the model
+// would look quantized.
+absl::Status CheckStack(const Flags& flags, const SafetensorsFile& weights, const std::string& name,
+                        const TensorInfo& info) {
+  if (info.shape.size() != 3 || !IsConvertibleToFloat(info.dtype)) return absl::OkStatus();
+  if (name.find("experts.") == std::string::npos && name.find("moe.") == std::string::npos) {
+    return absl::OkStatus();
+  }
+  const std::string module =
+      name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
+  if (!IsChosen(flags, module)) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      "--weights: ", name, " in ", weights.path(), " is ", info.Describe(),
+      ", the matrices of all experts of a mixture; a tensor MODULE.weight for each is needed, "
+      "or use --exclude to leave them unchanged"));
+}
+
 absl::Status CheckLayer(const Flags& flags, const SafetensorsFile& weights,
                         const LayerPlan& layer) {
   if (absl::Status packable = CheckPackable(flags.format, flags.spec, layer.rows, layer.cols);
@@ -149,6 +172,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights
   const std::set<std::string_view> transposed = TransposedNames(weights);
   std::map<std::string, size_t> first_use;  // of inputs
   for (const auto& [name, info] : weights.tensors()) {
+    PTQWATCH_RETURN_IF_ERROR(CheckStack(flags, weights, name, info));
     if (!name.ends_with(kWeight) || info.shape.size() != 2 || info.elements() == 0 ||
         !IsConvertibleToFloat(info.dtype)) {
       continue;
@@ -159,8 +183,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights
                     .rows = info.shape[0],
                     .cols = info.shape[1]};
     if (inputs != nullptr) layer.inputs = FindInputs(rules, *inputs, layer.module);
-    const bool chosen = !IsExcluded(flags, layer.module) &&
-                        (flags.layers.empty() || internal::GlobMatch(flags.layers, layer.module));
+    const bool chosen = IsChosen(flags, layer.module);
     const bool lacks_inputs = inputs != nullptr && layer.inputs.empty();
     if (chosen && lacks_inputs) plan.without_inputs.push_back(layer.module);
     if (!chosen || lacks_inputs) {
