@@ -101,9 +101,28 @@ class LayoutBuilder {
       AddVector(BlockVector::kDownBias, StrCat(part, "experts.down_proj_bias"),
                 {mixture.experts, model_.hidden});
     }
+    AddSharedExpert(mixture);
     for (int64_t expert = 0; expert < mixture.experts; ++expert) {
       AddExpert("gate_up_proj", expert, 2 * mixture.intermediate, model_.hidden);
       AddExpert("down_proj", expert, model_.hidden, mixture.intermediate);
+    }
+  }
+
+  // The linears of one input follow each other.
+  void AddSharedExpert(const MixtureConfig& mixture) {
+    const int64_t inside = mixture.shared_intermediate;
+    if (mixture.shared == SharedExpert::kGated) {
+      AddLinear("mlp.shared_expert.", "gate_proj", inside, model_.hidden, false);
+      AddLinear("mlp.shared_expert.", "up_proj", inside, model_.hidden, false);
+      AddLinear("mlp.", "shared_expert_gate", 1, model_.hidden, false);
+      ++input_;
+      AddLinear("mlp.shared_expert.", "down_proj", model_.hidden, inside, false);
+      ++input_;
+    } else if (mixture.shared == SharedExpert::kFused) {
+      AddLinear("shared_mlp.", "input_linear", 2 * inside, model_.hidden, false);
+      ++input_;
+      AddLinear("shared_mlp.", "output_linear", model_.hidden, inside, false);
+      ++input_;
     }
   }
 

@@ -55,6 +55,9 @@ class DecoderBlock {
   at::Tensor Mlp(const at::Tensor& x, ApplyLinear apply) const;
   /// Sends an expert without rows through its linears, too.
   at::Tensor Mixture(const at::Tensor& x, ApplyLinear apply) const;
+  /// The output of the shared expert for the rows of a mixture. `linear` is the index of its first
+  /// linear.
+  at::Tensor SharedOutput(const at::Tensor& rows, size_t linear, ApplyLinear apply) const;
   /// What goes into an expert's down matrix, from the result of the one before.
   at::Tensor InsideExpert(const at::Tensor& gate_up, int64_t expert) const;
   at::Tensor Norm(const at::Tensor& x, BlockVector weight,

@@ -92,6 +92,18 @@ at::Tensor DecoderBlock::InsideExpert(const at::Tensor& gate_up, int64_t expert)
   return Activate(config_->activation, parts[0], {}) * parts[1];
 }
 
+at::Tensor DecoderBlock::SharedOutput(const at::Tensor& rows, size_t linear,
+                                      ApplyLinear apply) const {
+  if (config_->mixture->shared == SharedExpert::kFused) {
+    const std::vector<at::Tensor> parts = apply(linear, rows).chunk(2, -1);
+    return apply(linear + 1, Activate(config_->activation, parts[0], {}) * parts[1]);
+  }
+  const at::Tensor gate = Activate(config_->activation, apply(linear, rows), {});
+  const at::Tensor inside = gate * apply(linear + 1, rows);
+  const at::Tensor share = apply(linear + 2, rows).sigmoid();
+  return share * apply(linear + 3, inside);
+}
+
 at::Tensor DecoderBlock::Mixture(const at::Tensor& x, ApplyLinear apply) const {
   const int64_t experts = config_->mixture->experts;
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
@@ -99,6 +111,11 @@ at::Tensor DecoderBlock::Mixture(const at::Tensor& x, ApplyLinear apply) const {
                                                       Vector(BlockVector::kRouterBias)));
   at::Tensor sum = at::zeros_like(rows);
   size_t linear = weights_.size() - 2 * static_cast<size_t>(experts);
+  at::Tensor shared;
+  if (config_->mixture->shared != SharedExpert::kNone) {
+    const size_t linears = config_->mixture->shared == SharedExpert::kGated ? 4 : 2;
+    shared = SharedOutput(rows, linear - linears, apply);
+  }
   for (int64_t expert = 0; expert < experts; ++expert, linear += 2) {
     const at::Tensor own = routing.RowsOf(expert);
     const at::Tensor inside = InsideExpert(apply(linear, rows.index_select(0, own)), expert);
@@ -107,6 +124,7 @@ at::Tensor DecoderBlock::Mixture(const at::Tensor& x, ApplyLinear apply) const {
     if (bias.defined()) outputs = outputs + bias.select(0, expert);
     sum.index_add_(0, own, outputs * routing.WeightsOf(expert));
   }
+  if (shared.defined()) sum = sum + shared;
   return sum.view(x.sizes());
 }
 

@@ -235,6 +235,11 @@ absl::Status ReadMixture(const ConfigReader& config, const MixtureFamily& family
     PTQWATCH_ASSIGN_OR_RETURN(gate.alpha, config.Positive("swiglu_alpha", 1.702));
     PTQWATCH_ASSIGN_OR_RETURN(gate.limit, config.Positive("swiglu_limit", 7));
   }
+  if (family.shared != SharedExpert::kNone) {
+    PTQWATCH_ASSIGN_OR_RETURN(mixture.shared_intermediate,
+                              config.Size(family.shared_key, family.shared_intermediate, 0));
+    if (mixture.shared_intermediate > 0) mixture.shared = family.shared;
+  }
   for (LayerConfig& layer : model.layers) layer.mixture = true;
   if (family.some_layers) {
     PTQWATCH_ASSIGN_OR_RETURN(const int64_t step, config.Size("decoder_sparse_step", 1));
@@ -280,6 +285,8 @@ bool HasWindow(WindowRule rule, size_t layer, size_t first, size_t period, bool 
       return true;
     case WindowRule::kAllIfUsed:
       return used;
+    case WindowRule::kInTurns:
+      return used && layer % 2 == 0 && layer < first;
     case WindowRule::kLastLayers:
       return layer >= first;
     case WindowRule::kNoPeLayers:
@@ -298,10 +305,14 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
   std::vector<int64_t> windows(has_rope.size(), 0);
   if (rule == WindowRule::kNone) return windows;
   const int64_t fallback = config.IsNull("sliding_window") ? 0 : family.window;
-  PTQWATCH_ASSIGN_OR_RETURN(int64_t window, config.Size("sliding_window", fallback));
+  // transformers writes 0 for a window that is not used there.
+  const int64_t least = rule == WindowRule::kInTurns ? 0 : 1;
+  PTQWATCH_ASSIGN_OR_RETURN(int64_t window, config.Size("sliding_window", fallback, least));
   PTQWATCH_ASSIGN_OR_RETURN(const bool used, config.Flag("use_sliding_window", false));
   const bool all = rule == WindowRule::kAll || rule == WindowRule::kAllIfUsed;
-  if ((rule == WindowRule::kLastLayers || rule == WindowRule::kAllIfUsed) && !used) window = 0;
+  const bool if_used = rule == WindowRule::kLastLayers || rule == WindowRule::kAllIfUsed ||
+                       rule == WindowRule::kInTurns;
+  if (if_used && !used) window = 0;
   PTQWATCH_ASSIGN_OR_RETURN(const int64_t first, config.Size("max_window_layers", 28, 0));
   int64_t period = family.window_period;
   if (!family.window_period_key.empty()) {
@@ -315,7 +326,9 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
   for (size_t i = 0; i < windows.size(); ++i) {
     bool windowed = HasWindow(rule, i, static_cast<size_t>(first), static_cast<size_t>(period),
                               used, has_rope[i]);
-    if (window == 0 && rule != WindowRule::kPattern) windowed = false;
+    if (window == 0 && rule != WindowRule::kPattern && rule != WindowRule::kInTurns) {
+      windowed = false;
+    }
     if (!types.empty()) {
       if (types[i] != kLayerTypes[0] && types[i] != kLayerTypes[1]) {
         return config.Error("layer_types",

@@ -54,6 +54,13 @@ enum class RouterKind {
   kSoftmaxOfChosen,  ///< a softmax over the chosen ones
 };
 
+/// An expert beside the others through which every token goes.
+enum class SharedExpert {
+  kNone,
+  kGated,  ///< an MLP whose output is multiplied by a sigmoid of one product
+  kFused,  ///< one whose gate and up are one matrix
+};
+
 /// gpt-oss's experts: gate and up are the even and the odd outputs of their matrix; matrices are
 /// stored as [inputs, outputs], and they and the router have biases. down((up + 1) gate
 /// sigmoid(alpha gate)), with gate at most `limit` and up from -limit to limit.
@@ -73,6 +80,8 @@ struct MixtureConfig {
   RouterKind router = RouterKind::kSoftmaxOfAll;
   bool normalized = false;  ///< kSoftmaxOfAll: the weights of a token are divided by their sum
   std::optional<ClampedGate> clamped = std::nullopt;
+  SharedExpert shared = SharedExpert::kNone;
+  int64_t shared_intermediate = 0;
 
   friend bool operator==(const MixtureConfig&, const MixtureConfig&) = default;
 };

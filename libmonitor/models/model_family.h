@@ -21,6 +21,7 @@ enum class WindowRule {
   kPattern,     ///< all but the last of each window_period
   kAll,         ///< all, if sliding_window is not null; layer_types may not say otherwise
   kAllIfUsed,   ///< same, but only if use_sliding_window
+  kInTurns,     ///< every other one, from the first to max_window_layers, if use_sliding_window
 };
 
 /// Where config.json has the sizes.
@@ -43,6 +44,9 @@ struct MixtureFamily {
   bool normalized_key = false;  ///< reads norm_topk_prob
   bool clamped = false;         ///< has ClampedGate
   bool some_layers = false;     ///< reads decoder_sparse_step and mlp_only_layers
+  SharedExpert shared = SharedExpert::kNone;
+  std::string_view shared_key = {};  ///< of its intermediate size
+  int64_t shared_intermediate = 0;   ///< its default
 };
 
 /// A row of the table of families: what model_type stands for, and the defaults of the family's

@@ -125,14 +125,26 @@ def granitemoe(rng):
     return {**keys, **mixture(rng, "num_local_experts")}
 
 
+def granitemoeshared(rng):
+    return {**granitemoe(rng), "shared_intermediate_size": rng.choice((0, rng.randint(3, 40)))}
+
+
 def mixtral(rng):
     return {**sizes(rng), **rope(rng), **mixture(rng, "num_local_experts"), "sliding_window": rng.choice((None, window(rng))),
             "rms_norm_eps": 10 ** rng.uniform(-6, -2)}
 
 
-def qwen3_moe(rng):
+def qwen2_moe(rng):
+    keys = {**qwen3_moe(rng, ("num_experts",)), "shared_expert_intermediate_size": rng.randint(3, 40), "max_window_layers": rng.randint(0, 4)}
+    if keys["use_sliding_window"] and rng.random() < 0.5:
+        keys["layer_types"] = layer_types(rng, keys["num_hidden_layers"])
+    keys.pop("attention_bias", None)
+    return {**keys, **some(rng, {"qkv_bias": False})}
+
+
+def qwen3_moe(rng, counts=("num_experts", "num_local_experts")):
     keys = {**sizes(rng), **rope(rng)}
-    experts = mixture(rng, rng.choice(("num_experts", "num_local_experts")))
+    experts = mixture(rng, rng.choice(counts))
     experts["moe_intermediate_size"] = experts.pop("intermediate_size")
     keys.update(experts, use_sliding_window=rng.random() < 0.7, sliding_window=window(rng))
     layers = range(keys["num_hidden_layers"])
@@ -181,6 +193,7 @@ FAMILIES = {
     "GptOss": gpt_oss,
     "Granite": granite,
     "GraniteMoe": granitemoe,
+    "GraniteMoeShared": granitemoeshared,
     "Helium": helium,
     "HunYuanDenseV1": hunyuan,
     "Mistral": mistral,
@@ -188,6 +201,7 @@ FAMILIES = {
     "Olmoe": olmoe,
     "Phi3": phi3,
     "Qwen2": qwen2,
+    "Qwen2Moe": qwen2_moe,
     "Qwen3Moe": qwen3_moe,
     "StableLm": stablelm,
     "Starcoder2": starcoder2,

@@ -124,6 +124,32 @@ TEST(ModelConfigTest, ReadsGptOss) {
   EXPECT_THAT(Refusal(config), HasSubstr("a checkpoint in full precision is needed"));
 }
 
+TEST(ModelConfigTest, SomeMixturesHaveASharedExpert) {
+  json config = Config("qwen2_moe");
+  config["num_key_value_heads"] = 6;
+  EXPECT_EQ(Parsed(config).mixture, (MixtureConfig{.experts = 60,
+                                                   .chosen = 4,
+                                                   .intermediate = 1408,
+                                                   .shared = SharedExpert::kGated,
+                                                   .shared_intermediate = 5632}));
+  EXPECT_TRUE(Parsed(config).qkv_bias);
+  EXPECT_FALSE(Parsed(config).output_bias);
+  config["max_window_layers"] = 4;
+  config["sliding_window"] = 0;
+  EXPECT_EQ(Parsed(config).layers[0].window, 0);
+  config["use_sliding_window"] = true;
+  EXPECT_THAT(Refusal(config), HasSubstr("sliding_window is missing or unused, but layer 0"));
+  config["sliding_window"] = 5;
+  std::vector<int64_t> windows;
+  for (const LayerConfig& layer : Parsed(config).layers) windows.push_back(layer.window);
+  EXPECT_EQ(windows, std::vector<int64_t>({5, 0, 5, 0, 0, 0, 0, 0}));
+  config = Config("granitemoeshared");
+  EXPECT_EQ(Parsed(config).mixture->shared, SharedExpert::kFused);
+  EXPECT_EQ(Parsed(config).mixture->shared_intermediate, 1024);
+  config["shared_intermediate_size"] = 0;
+  EXPECT_EQ(Parsed(config).mixture->shared, SharedExpert::kNone);
+}
+
 TEST(ModelConfigTest, OtherMixturesWeighTheChosenExperts) {
   json config = Config("mixtral");
   config["num_key_value_heads"] = 6;
