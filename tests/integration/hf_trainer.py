@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains a small Llama on characters with Hugging Face's Trainer, a checkpoint every so many steps:
+"""Trains a small Llama, or with --experts a small OLMoE, on characters with Hugging Face's Trainer, a checkpoint every so many steps:
 
     hf_trainer.py --text bible.txt --output DIR [--steps 4000] [--every 100] [--seed 0] [--rate 1e-2] [--decay 0.25]
-        [--width 64] [--layers 3] [--weight-decay 0.1]
+        [--width 64] [--layers 3] [--weight-decay 0.1] [--experts 0]
 
 The rate warms up, stays, and falls linearly to 0 over the last share --decay. DIR/probe.bin and DIR/calibration.bin hold tokens of the last
 tenth of the text, uint16, and DIR/checkpoint-* what `ptqwatch trajectory` reads. Needs transformers and accelerate (requirements/python-quantize.txt)."""
@@ -12,7 +12,7 @@ import os
 
 import numpy
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, OlmoeConfig, OlmoeForCausalLM, Trainer, TrainingArguments
 
 LENGTH = 64
 
@@ -32,6 +32,15 @@ class Sequences(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
+def make_model(args, vocabulary):
+    sizes = dict(vocab_size=vocabulary, hidden_size=args.width, num_hidden_layers=args.layers, num_attention_heads=4, num_key_value_heads=4,
+                 max_position_embeddings=LENGTH, tie_word_embeddings=False)
+    if args.experts == 0:
+        return LlamaForCausalLM(LlamaConfig(intermediate_size=3 * args.width, **sizes))
+    return OlmoeForCausalLM(OlmoeConfig(intermediate_size=args.width, num_experts=args.experts, num_experts_per_tok=2, output_router_logits=True,
+                                        pad_token_id=None, bos_token_id=None, eos_token_id=None, **sizes))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", required=True)
@@ -44,6 +53,7 @@ def main():
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--experts", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     with open(args.text, "rb") as file:
@@ -55,9 +65,7 @@ def main():
     for name, part in (("probe", held_out[:512 * LENGTH + 1]), ("calibration", held_out[-(128 * LENGTH + 1):])):
         part.astype(numpy.uint16).tofile(os.path.join(args.output, f"{name}.bin"))
     torch.manual_seed(args.seed)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=len(vocabulary), hidden_size=args.width, intermediate_size=3 * args.width, num_hidden_layers=args.layers, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=LENGTH, tie_word_embeddings=False))
+    model = make_model(args, len(vocabulary))
     batch = 8
     decay = int(args.decay * args.steps)
     arguments = TrainingArguments(
