@@ -107,10 +107,7 @@ absl::Status RunningMonitor::MeasureLastStep(int64_t last_step, std::chrono::mil
     return core_->slot->sharded() && slot.filled() && !link_->shards()->complete();
   };
   do {  // again if the snapshot turns out to be incomplete
-    // What comes from other hosts comes late, and what cannot come any more is dropped.
-    const bool far = core_->slot->sharded() && link_->shards()->several_hosts();
-    const auto patience =
-        far ? deadline : std::min(deadline, std::chrono::steady_clock::now() + kForOtherRanks);
+    const auto patience = std::min(deadline, std::chrono::steady_clock::now() + kForOtherRanks);
     while (incomplete() && std::chrono::steady_clock::now() < patience && !cancel.cancelled()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }

@@ -117,7 +117,10 @@ FillOutcome TrainerSide::TakeLast() noexcept {
             .problem = "another thread is inside OnStep"};
   }
   FillOutcome outcome;
-  if (last_) {
+  const SnapshotHeader& held = page_.slot.header;
+  if (last_ && page_.slot.filled() && held.info.step == last_->step && held.pass == pass_) {
+    outcome.result = SnapshotResult::kTaken;
+  } else if (last_) {
     outcome = Take(SnapshotTrigger::kFinish, /*additional=*/page_.slot.has_taken(last_->step));
   }
   entered_.clear(std::memory_order_release);

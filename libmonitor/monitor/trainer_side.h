@@ -43,7 +43,8 @@ class TrainerSide {
   /// Any thread, at the end: releases the live tensors. Does nothing if another thread is inside.
   void End() noexcept;
 
-  /// Takes a snapshot of the last step, even if it already has one. kFailed before the first step.
+  /// Takes a snapshot of the last step, even if it already has one, unless that one still waits in
+  /// the slot. kFailed before the first step.
   FillOutcome TakeLast() noexcept;
 
  private:

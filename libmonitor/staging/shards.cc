@@ -354,9 +354,11 @@ std::optional<std::string> Shards::Drop() {
   return why;
 }
 
-void Shards::DropAll() noexcept {
+void Shards::DropAllBut(int64_t step) noexcept {
   MutexLock lock(mutex_);
-  for (const Rank& rank : ranks_) rank.slot().Drop();
+  for (const Rank& rank : ranks_) {
+    if (rank.slot().filled() && rank.slot().header.info.step != step) rank.slot().Drop();
+  }
 }
 
 void Shards::AskForLast() noexcept {

@@ -70,8 +70,8 @@ class Shards {
   void PassOn() noexcept;
   /// Drops what cannot become complete. Returns the reason if that was a snapshot.
   std::optional<std::string> Drop();
-  /// Drops what any rank holds.
-  void DropAll() noexcept;
+  /// Drops what any rank holds, but for snapshots of that step.
+  void DropAllBut(int64_t step) noexcept;
   /// Makes all ranks, which are inside finish(), copy their parts.
   void AskForLast() noexcept;
   /// Nullopt until all ranks have answered that.

@@ -176,7 +176,7 @@ FillOutcome WorkerLink::TakeLast(steady_clock::time_point deadline, const Cancel
   std::optional<SnapshotResult> result;
   while (!(result = answer()) || (shards_ != nullptr && result == SnapshotResult::kSkippedBusy)) {
     if (result) {  // a rank holds a step that others do not
-      shards_->DropAll();
+      shards_->DropAllBut(page_.board.step().value_or(SlotPage::kNoStep));
       ask();
     }
     if (steady_clock::now() >= until || stopped_ || cancel.cancelled() || TrainerEnded()) {
@@ -189,7 +189,7 @@ FillOutcome WorkerLink::TakeLast(steady_clock::time_point deadline, const Cancel
   }
   if (shards_ != nullptr && result == SnapshotResult::kTaken) {
     if (const std::optional<std::string> apart = shards_->DifferentSteps()) {
-      shards_->DropAll();
+      shards_->DropAllBut(SlotPage::kNoStep);
       return FillOutcome::NotTaken(SnapshotResult::kFailed, 0, *apart);
     }
   }

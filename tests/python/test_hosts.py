@@ -51,7 +51,7 @@ def test_training_waits_for_no_process(launch, digest, stopped):
     os.kill(worker, signal.SIGCONT)
     ranks.go_on(0, 30)
     results = ranks.end()
-    assert all(result["finished"] and result["slowest"] < 2 for result in results), results
+    assert all(result["finished"] and result["slowest"] < 2 for result in results), (results, [ranks.errors(rank)[-1500:] for rank in range(4)], ranks.events())
     assert ranks.steps()[-1] == STEPS and results[0]["report"]["snapshot_digest"] == digest
 
 
