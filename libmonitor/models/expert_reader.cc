@@ -4,7 +4,6 @@
 #include <numeric>
 #include <set>
 
-#include "ATen/ops/cat.h"
 #include "ATen/ops/empty.h"
 #include "base/guard.h"
 #include "base/status_macros.h"

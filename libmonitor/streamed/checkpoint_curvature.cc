@@ -36,12 +36,10 @@ QuantizedWeights OverridesOf(const CapturePlan& plan,
   return overrides;
 }
 
-absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(const Decoder& decoder,
-                                                    const std::vector<Batch>& probe,
-                                                    const CurvatureOptions& options,
-                                                    std::vector<std::vector<NamedWeight>> quantized,
-                                                    ProbeResult& quantization,
-                                                    const ExecutionContext& context) {
+absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(
+    const Decoder& decoder, const std::vector<Batch>& probe, const CurvatureOptions& options,
+    std::vector<std::vector<NamedWeight>> quantized, ProbeResult& quantization,
+    const ExecutionContext& context, const CurvatureEngineOptions& engine) {
   at::NoGradGuard no_grad;
   Reservation live(context.bytes);
   PTQWATCH_RETURN_IF_ERROR(live.Take(4 * decoder.parameters(), "the model"));
@@ -61,7 +59,7 @@ absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(const Decoder& decoder,
                                                               std::numeric_limits<int64_t>::max()},
                                     .bytes = context.bytes}));
   PTQWATCH_ASSIGN_OR_RETURN(const std::unique_ptr<CurvatureProbe> curvature,
-                            CurvatureProbe::Create(*session, options, {}, context));
+                            CurvatureProbe::Create(*session, options, engine, context));
   session->ReleaseLiveTensors();
   if (!curvature->disabled().empty()) {
     return curvature->NotMeasured(ProbeStatus::kDisabled, curvature->disabled());
@@ -71,11 +69,19 @@ absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(const Decoder& decoder,
   const SnapshotPlace place;
   const OptimizerState no_optimizer;
   const ProbeState cold;
-  return curvature->Measure({.place = place,
-                             .optimizer = no_optimizer,
-                             .state = cold,
-                             .earlier = absl::MakeSpan(&quantization, 1)},
-                            context);
+  ProbeResult measured = curvature->Measure({.place = place,
+                                             .optimizer = no_optimizer,
+                                             .state = cold,
+                                             .earlier = absl::MakeSpan(&quantization, 1)},
+                                            context);
+  const CurvatureReport& report = std::get<CurvatureResult>(measured.value).report;
+  if (decoder.config().mixture && report.mode == HessianMode::kFiniteDifference) {
+    return curvature->NotMeasured(
+        ProbeStatus::kDisabled,
+        "memory suffices for finite differences alone, which see jumps where a token of a mixture "
+        "changes its expert");
+  }
+  return measured;
 }
 
 }  // namespace
@@ -83,10 +89,11 @@ absl::StatusOr<ProbeResult> MeasureCurvatureOrThrow(const Decoder& decoder,
 ProbeResult MeasureCheckpointCurvature(const Decoder& decoder, const std::vector<Batch>& probe,
                                        const CurvatureOptions& options,
                                        std::vector<std::vector<NamedWeight>> quantized,
-                                       ProbeResult& quantization, const ExecutionContext& context) {
+                                       ProbeResult& quantization, const ExecutionContext& context,
+                                       const CurvatureEngineOptions& engine) {
   absl::StatusOr<ProbeResult> measured = Guard([&] {
     return MeasureCurvatureOrThrow(decoder, probe, options, std::move(quantized), quantization,
-                                   context);
+                                   context, engine);
   });
   auto& result = std::get<QuantizationResult>(quantization.value);
   result.weights.clear();

@@ -11,6 +11,7 @@
 #include "base/free_memory.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "capture/capture_plan.h"
 #include "probes/weight_noise.h"
 #include "quantize/methods.h"
 #include "snapshot/tensor_table.h"
@@ -102,7 +103,7 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
     numbers += linear.stack.empty() ? 2 * linear.outputs : 0;
   // One expert after the other, which may get every token; the router and its choices, in int64.
   if (!linears.back().stack.empty()) {
-    numbers += ExpertNumbers(config) + 3 * config.mixture->experts + 12 * config.mixture->chosen;
+    numbers += ExpertNumbers(config) + 3 * config.mixture->experts + 16 * config.mixture->chosen;
   }
   // The steps of this activation.
   if (config.activation == Activation::kGeluNew) numbers += 4 * config.intermediate;

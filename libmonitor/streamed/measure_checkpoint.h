@@ -61,7 +61,9 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
 /// Measures one checkpoint block by block: reads a block, sums its Gram matrices over the
 /// calibration stream, quantizes its layers under all quantizers, pushes the full-precision stream,
 /// each quantized stream and one with noise in the weights of probe tokens through it, and frees
-/// it. If memory does not suffice for all quantizers at once, they go through the blocks in groups.
+/// it. If memory does not suffice for all quantizers at once, they go through the blocks in groups;
+/// if not for the Gram matrices of a block's inputs, such as those of all experts, the calibration
+/// stream passes the block once for each part of them.
 /// Fills in probe_*, quantization, skipped_layers, calibration_mode, curvature, noise, tasks,
 /// snapshot_digest and cost of a report; the caller fills in the rest. The same numbers, bit for
 /// bit, as a monitor that has the whole model and measures the same batches (TokenBatches) to the

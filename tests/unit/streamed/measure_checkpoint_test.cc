@@ -18,6 +18,7 @@
 #include "quantize/layer.h"
 #include "quantize/methods.h"
 #include "snapshot/parameter_digest.h"
+#include "streamed/checkpoint_curvature.h"
 #include "streamed/checkpoint_plan.h"
 #include "streamed/token_stream.h"
 #include "streamed/whole_model.h"
@@ -344,6 +345,20 @@ TEST(MeasureCheckpoint, MeasuresCurvatureOfAModelThatFits) {
     EXPECT_EQ(curvature.trace, whole.report.curvature->trace);
     ExpectSameNumbers(*report, whole.report);
     EXPECT_TRUE(report->quantization[0].predicted_delta_nats);
+  }
+}
+
+TEST(MeasureCheckpoint, MeasuresNoMixtureByFiniteDifferences) {
+  for (const auto& [model_type, expected] :
+       {std::pair("llama", ProbeStatus::kOk), {"olmoe", ProbeStatus::kDisabled}}) {
+    const TinyCheckpoint tiny(model_type);
+    ProbeResult quantization{.outcome = {"quantization"}, .value = QuantizationResult{}};
+    const ProbeResult measured =
+        MeasureCheckpointCurvature(tiny.decoder, TokenBatches(testing::TinyTokens(2, 10, 5)), {},
+                                   {}, quantization, {}, {.mode = HessianMode::kFiniteDifference});
+    const CurvatureReport& report = std::get<CurvatureResult>(measured.value).report;
+    EXPECT_EQ(report.status, expected) << report.status_detail;
+    EXPECT_EQ(report.top_eigenvalue.has_value(), expected == ProbeStatus::kOk);
   }
 }
 
