@@ -49,7 +49,7 @@ absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
                                         TokenStream& calibration, QuantizeBackend& backend,
                                         const ExecutionContext& context);
 
-/// A block under one quantizer.
+/// A block under one quantizer. The block must outlive it.
 struct QuantizedBlock {
   explicit QuantizedBlock(const DecoderBlock& block)
       : weights(block.weights()), memory(block.weights()) {}

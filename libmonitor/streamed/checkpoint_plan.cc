@@ -89,7 +89,8 @@ int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSp
 // Numbers of a token in an expert: its rows, what each step makes of them, and what goes into the
 // sum.
 int64_t ExpertNumbers(const ModelConfig& config) {
-  return 3 * config.hidden + 4 * config.mixture->intermediate;
+  const int64_t steps = config.mixture->clamped ? 12 : 4;
+  return 3 * config.hidden + steps * config.mixture->intermediate;
 }
 
 int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> linears,
@@ -99,8 +100,9 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
   int64_t numbers = 6 * config.hidden + 4 * config.heads * config.head_dim;
   // Each linear's result, and what an activation, a rotation or a sum makes of it. Keys and values
   // are repeated for the heads that share them.
-  for (const DecoderLinear& linear : linears)
-    numbers += linear.stack.empty() ? 2 * linear.outputs : 0;
+  for (const DecoderLinear& linear : linears) {
+    if (linear.stack.empty()) numbers += 2 * linear.outputs;
+  }
   // One expert after the other, which may get every token; the router and its choices, in int64.
   if (!linears.back().stack.empty()) {
     numbers += ExpertNumbers(config) + 3 * config.mixture->experts + 16 * config.mixture->chosen;

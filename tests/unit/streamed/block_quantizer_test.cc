@@ -73,10 +73,11 @@ TEST(DivideByGrams, KeepsLinearsOfOneInputTogether) {
 }
 
 class ForwardBytesOf : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Families, ForwardBytesOf, ::testing::Values("llama", "olmoe"));
+INSTANTIATE_TEST_SUITE_P(Families, ForwardBytesOf,
+                         ::testing::Values("gpt_oss", "llama", "olmoe", "qwen2_moe"));
 
 TEST_P(ForwardBytesOf, BoundTheMemoryOfASlice) {
-  const TinyCheckpoint tiny(GetParam());
+  const TinyCheckpoint tiny(GetParam(), ", \"num_key_value_heads\": 2, \"num_experts_per_tok\": 1");
   for (const int64_t length : {16, 60, 64}) {
     const at::Tensor tokens = testing::TinyTokens(SequencesTogether(length), length, 0);
     auto stream = TokenStream::Embed(tiny.decoder, tokens, {});
