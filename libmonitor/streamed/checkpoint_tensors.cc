@@ -8,6 +8,7 @@
 #include "ATen/core/Tensor.h"
 #include "base/digest.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "capture/capture_plan.h"
 #include "snapshot/finite.h"
 
@@ -16,6 +17,15 @@ namespace {
 
 // Bytes hashed between two checks of the context.
 constexpr size_t kBytesHashed = size_t{64} << 20;
+
+// CheckFinite, which names the expert of a stack.
+absl::Status CheckMatrices(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.dim() != 3) return CheckFinite(name, tensor);
+  for (int64_t expert = 0; expert < tensor.size(0); ++expert) {
+    PTQWATCH_RETURN_IF_ERROR(CheckFinite(StrCat(name, "[", expert, "]"), tensor.select(0, expert)));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -26,7 +36,7 @@ absl::StatusOr<std::string> DigestOfTensors(const Decoder& decoder,
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor read, decoder.weights().Read(name));
     const at::Tensor tensor = read.contiguous();
-    PTQWATCH_RETURN_IF_ERROR(CheckFinite(name, tensor));
+    PTQWATCH_RETURN_IF_ERROR(CheckMatrices(name, tensor));
     const auto* data = static_cast<const char*>(tensor.const_data_ptr());
     for (size_t first = 0; first < tensor.nbytes(); first += kBytesHashed) {
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());

@@ -443,6 +443,15 @@ TEST(MeasureCheckpoint, NamesATensorThatIsNotFinite) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'model.layers.1.mlp.up_proj.weight'"));
 }
 
+TEST(MeasureCheckpoint, NamesAnExpertThatIsNotFinite) {
+  const TinyCheckpoint tiny("olmoe");
+  tiny.reader.tensor("model.layers.1.mlp.experts.down_proj")[3][4][5] = std::nan("");
+  const absl::Status status = tiny.Measure().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'model.layers.1.mlp.experts.down_proj[3]' has 1 non-finite"));
+}
+
 TEST(MeasureCheckpoint, RefusesAModelWhoseLossIsNotFinite) {
   const TinyCheckpoint tiny;
   tiny.reader.tensor("lm_head.weight").mul_(1e38);
