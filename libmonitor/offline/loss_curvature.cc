@@ -136,6 +136,7 @@ class LossCurvature::Impl {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   HessianMode mode() const { return setup_.mode; }
+  const std::string& mode_detail() const { return setup_.mode_detail; }
 
  private:
   internal::Replica& replica() { return session_->replica(); }
@@ -188,6 +189,8 @@ int64_t LossCurvature::dimension() const {
 }
 
 HessianMode LossCurvature::mode() const { return impl_->mode(); }
+
+const std::string& LossCurvature::mode_detail() const { return impl_->mode_detail(); }
 
 absl::StatusOr<double> LossCurvature::Loss(const ExecutionContext& context) {
   return Guard([&]() -> absl::StatusOr<double> {

@@ -389,11 +389,13 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
                                            const ExecutionContext& context) {
   const VectorSpace space = SpaceOf(session_.replica(), target_.scope);
   const HessianMode planned = setup_.mode;
+  std::string detail = setup_.mode_detail;
   std::map<std::string, double> cost_seconds;
   while (true) {
     Attempt attempt(*this, input, context);
     attempt.report = Header();
     attempt.report.mode = setup_.mode;
+    if (setup_.mode == HessianMode::kFiniteDifference) attempt.report.mode_detail = detail;
     const absl::Status status = Guard([&] { return attempt.Run(); });
     for (const auto& [part, seconds] : attempt.cost_seconds) cost_seconds[part] = seconds;
     if (status.ok()) {
@@ -411,6 +413,7 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
       const std::optional<HessianMode> smaller = SmallerMode(setup_.mode);
       if (vectors_fit && engine_.mode == HessianMode::kAuto && smaller) {
         setup_.mode = *smaller;
+        detail = std::string(status.message());
         continue;
       }
       if (DropQuantizedWeights(input)) {
@@ -419,7 +422,9 @@ ProbeResult CurvatureProbe::MeasureInModes(const ProbeInput& input,
       }
     }
     ProbeResult failed = NotMeasured(ProbeStatusOf(status), StrCat(status));
-    std::get<CurvatureResult>(failed.value).report.mode = setup_.mode;
+    CurvatureReport& report = std::get<CurvatureResult>(failed.value).report;
+    report.mode = setup_.mode;
+    if (setup_.mode == HessianMode::kFiniteDifference) report.mode_detail = detail;
     failed.cost_seconds = std::move(cost_seconds);
     failed.vectors = input.state.vectors;
     return failed;
@@ -449,7 +454,10 @@ ProbeNeeds CurvatureProbe::Needs(int64_t available) const {
   }
   return {.text = StrFormat("curvature: %s, %d parameters (%s), %d %s%s\n", ToString(trial_.mode),
                             target_.parameters, ToString(options_.scope), sequences_,
-                            session_.one_loss_each() ? "examples" : "sequences", graphs),
+                            session_.one_loss_each() ? "examples" : "sequences",
+                            trial_.mode_detail.empty()
+                                ? graphs
+                                : StrCat(", no exact products: ", trial_.mode_detail)),
           .bytes = bytes,
           .seconds = {.fixed = fixed_seconds_, .curvature_sequence = sequence_seconds_}};
 }

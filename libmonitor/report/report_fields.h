@@ -128,6 +128,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("status_detail", record.status_detail);
   visit("scope", record.scope);
   visit("mode", record.mode);
+  visit("mode_detail", record.mode_detail);
   visit("parameters", record.parameters);
   visit("loss_nats", record.loss_nats);
   visit("batch_tokens", record.batch_tokens);

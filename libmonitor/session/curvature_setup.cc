@@ -115,6 +115,7 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
   }
   PTQWATCH_RETURN_IF_ERROR(choice.status());
   setup.mode = choice->mode;
+  setup.mode_detail = choice->detail;
   setup.graph_bytes = choice->graph_bytes;
   return setup;
 }
@@ -145,7 +146,18 @@ absl::StatusOr<CurvatureSetup> OnBatches(Replica& replica, const CurvatureSetup&
   absl::StatusOr<std::vector<Batch>> pieces =
       MicroBatches(replica, other.target.batches, std::max<int64_t>(1, fit));
   if (pieces.ok()) other.target.batches = *std::move(pieces);
-  if (!pieces.ok() || fit < 1) other.mode = HessianMode::kFiniteDifference;
+  if (!pieces.ok() || fit < 1) {
+    other.mode = HessianMode::kFiniteDifference;
+    other.mode_detail = StrFormat(
+        "a sequence's gradient graph and its derivative take %.3g MB, and %.3g MB are left",
+        1e-6 * static_cast<double>(kGraphsAtATime * *other.graph_bytes) /
+            static_cast<double>(sequences),
+        1e-6 * static_cast<double>(room));
+    if (!pieces.ok() && fit >= 1) {
+      other.mode_detail = StrCat("gradient graphs fit for pieces of the batches only, but ",
+                                 pieces.status().message());
+    }
+  }
   return other;
 }
 

@@ -72,6 +72,8 @@ class Curvature:
     mode: str
     """how products with the Hessian were computed: "retained_graph" and "recomputed_graph" are exact, "finite_difference"
     is within about 2e-4; "gauss_newton" is another matrix"""
+    mode_detail: str
+    """why "auto" took finite differences: the operator without a second derivative, or the memory of graphs"""
     gradient: torch.Tensor = dataclasses.field(repr=False)
     """[dimension], of the mean loss"""
     parameters: list[tuple[str, tuple[int, ...], int]] = dataclasses.field(repr=False)

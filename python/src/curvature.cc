@@ -106,6 +106,7 @@ py::dict MeasureCurvature(Subject& subject, const CurvatureOptions& options,
   fields["bottom"] = FieldsOf(measured.spectrum.bottom);
   fields["trace"] = measured.trace ? py::object(FieldsOf(*measured.trace)) : py::object(py::none());
   fields["mode"] = std::string(ToString(curvature->mode()));
+  fields["mode_detail"] = curvature->mode_detail();
   fields["parameters"] = std::move(parameters);
   return fields;
 }

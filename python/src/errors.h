@@ -36,13 +36,15 @@ T ValueOrRaise(absl::StatusOr<T> result) {
 }
 
 /// Calls `work`, which returns an absl::StatusOr and must not touch Python, without the GIL.
-/// Returns its value, or raises like RaiseIfError.
+/// Returns its value, or raises like RaiseIfError. What PyTorch's engine has left as raised, as it
+/// does if a derivative in Python raises something that C++ catches, is forgotten.
 template <typename Work>
 auto WithoutGil(Work&& work) {
   auto result = [&] {
     const pybind11::gil_scoped_release released;
     return work();
   }();
+  PyErr_Clear();
   return ValueOrRaise(std::move(result));
 }
 
@@ -73,6 +75,7 @@ auto WithoutGil(ExecutionContext context, Work&& work) {
     const pybind11::gil_scoped_release released;
     return work(std::as_const(context));
   }();
+  PyErr_Clear();
   if (raised) throw *std::move(raised);
   return ValueOrRaise(std::move(result));
 }

@@ -31,6 +31,8 @@ auto InPython(Work&& work) {
   StayIfPythonEnded();
   try {
     const pybind11::gil_scoped_acquire lock;
+    // PyTorch's engine leaves what a derivative in Python has raised, which C++ has caught.
+    PyErr_Clear();
     return work();
   } catch (const abi::__forced_unwind&) {
     StayUntilProcessEnds();

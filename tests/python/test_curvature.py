@@ -3,7 +3,10 @@
 import math
 
 import pytest
+import small_models
+import tiny
 import torch
+import torch.nn.attention.flex_attention
 from safetensors import safe_open
 from torch import nn
 
@@ -147,32 +150,135 @@ def test_no_batches_and_no_model_are_named():
         ptqwatch.curvature(network(), lambda model, batch: cross_entropy(model, batch) + next(noise), batches())
 
 
-SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "max_position_embeddings": 32, "head_dim": 8, "tie_word_embeddings": False}
-EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-TRANSFORMERS = {"llama": {}, "mistral": {"sliding_window": 4}, "gemma3_text": {"sliding_window": 4}, "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
-                "qwen3_moe": EXPERTS, "mixtral": EXPERTS, "gpt_oss": {**EXPERTS, "sliding_window": 4}}
+PRECISE = {"eigenvalue_residual_ratio": 1e-3}
 
 
-@pytest.mark.parametrize("family", TRANSFORMERS)
+def measured(model, losses=small_models.losses, data=None, **options):
+    return ptqwatch.curvature(model, losses, data or small_models.tokens(), max_eigenvalue_products=60, max_trace_probes=8,
+                              **{**PRECISE, **options})
+
+
+@pytest.mark.parametrize("family", small_models.FAMILIES)
 def test_default_attention_has_the_curvature_of_the_written_out_one(family):
     """Fused attention has no second derivative, and differences of a mixture of experts see tokens change their experts."""
-    transformers = pytest.importorskip("transformers")
-    generator = torch.Generator().manual_seed(5)
-    tokens = [torch.randint(64, (2, 12), generator=generator) for _ in range(4)]
-
-    def losses(model, batch):
-        logits = model(input_ids=batch).logits[:, :-1]
-        return nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), reduction="none").view(len(batch), -1)
-
-    def measured(attention):
-        torch.manual_seed(3)
-        config = transformers.AutoConfig.for_model(family, **{**SMALL, **TRANSFORMERS[family]})
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention)
-        return ptqwatch.curvature(model.float(), losses, tokens, eigenvalue_residual_ratio=1e-3, max_eigenvalue_products=60,
-                                   max_trace_probes=8)
-
-    eager, default = measured("eager"), measured(None)
+    pytest.importorskip("transformers")
+    eager, default = (measured(small_models.make(family, attention)) for attention in ("eager", None))
     assert default.mode == eager.mode == "retained_graph"
     assert default.top_eigenvalue == pytest.approx(eager.top_eigenvalue, rel=1e-4)
     assert default.trace.value == pytest.approx(eager.trace.value, rel=1e-4)
+
+
+def test_an_encoder_with_padding_masks_has_the_curvature_of_its_written_out_attention():
+    transformers = pytest.importorskip("transformers")
+
+    def losses(model, batch):
+        ids, mask = batch
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        values = nn.functional.cross_entropy(logits.flatten(0, 1), (7 * ids.flatten()) % small_models.VOCABULARY, reduction="none")
+        return values.view_as(ids), mask.float()
+
+    generator = torch.Generator().manual_seed(5)
+    data = []
+    for lengths in ((12, 7, 3), (5, 12, 9)):
+        ids = torch.randint(1, small_models.VOCABULARY, (3, 12), generator=generator)
+        data.append((ids, (torch.arange(12) < torch.tensor(lengths)[:, None]).long()))
+    config = transformers.AutoConfig.for_model("bert", **small_models.SMALL)
+
+    def of(attention):
+        torch.manual_seed(3)
+        return measured(transformers.AutoModelForMaskedLM.from_config(config, attn_implementation=attention), losses, data)
+
+    eager, default = of("eager"), of("sdpa")
+    assert default.mode == "retained_graph"
+    assert default.top_eigenvalue == pytest.approx(eager.top_eigenvalue, rel=1e-4)
+    assert default.trace.value == pytest.approx(eager.trace.value, rel=1e-4)
+
+
+def watched(model, **options):
+    """The report of one snapshot."""
+    with ptqwatch.watch(model, **{"losses": small_models.losses, "probe": small_models.tokens(), "every": 1, "mode": "thread",
+                                  "on_failure": "error", "max_overhead": 1.0, "adapt_plan": False, "quantizers": "rtn4,gptq3",
+                                  "max_probe_tokens": 1 << 20, "curvature": PRECISE, **options}) as monitor:
+        monitor.step(1, 1e-3)
+        assert monitor.finish(240)
+        return monitor.latest()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "qwen3_moe"])
+def test_a_monitor_has_the_curvature_and_predictions_of_written_out_attention(family):
+    pytest.importorskip("transformers")
+    eager, default = (watched(small_models.make(family, attention)) for attention in ("eager", None))
+    right = measured(small_models.make(family, "eager"), trace=False)
+    for report in (eager, default):
+        assert (report["curvature"]["status"], report["curvature"]["mode"]) == ("ok", "retained_graph")
+        assert report["curvature"]["top_eigenvalue"] == pytest.approx(right.top_eigenvalue, rel=1e-4)
+        assert right.top_eigenvalue <= (1 + 1e-4) * report["curvature"]["top_eigenvalue_upper"]
+    assert default["curvature"]["trace"] == pytest.approx(eager["curvature"]["trace"], rel=1e-4)
+    for term in ("gradient_term_nats", "curvature_term_nats", "predicted_delta_nats", "curvature_along_error"):
+        assert default["quantization"][0][term] == pytest.approx(eager["quantization"][0][term], rel=1e-4), term
+
+
+def test_a_worker_has_the_curvature_of_a_thread():
+    pytest.importorskip("transformers")
+    model = small_models.make("qwen3_moe")
+    thread = watched(model)
+    worker = watched(model, mode="process", losses="small_models:losses", build="small_models:make_qwen3_moe")
+    assert worker["curvature"]["mode"] == "retained_graph"
+    assert worker["curvature"] == thread["curvature"]
+    assert worker["quantization"] == thread["quantization"]
+
+
+def call_the_kernel(module, query, key, value, mask, scaling=None, **_):
+    """Attention by a fused kernel, not by the operator that chooses one."""
+    key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
+    out, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, True, scale=scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def test_a_fused_kernel_that_a_model_calls_is_named():
+    transformers = pytest.importorskip("transformers")
+    transformers.AttentionInterface.register("the_kernel", call_the_kernel)
+    eager, kernel = (measured(small_models.make("llama", attention)) for attention in ("eager", "the_kernel"))
+    assert eager.mode_detail == ""
+    assert kernel.mode == "finite_difference"
+    assert "_scaled_dot_product_flash_attention_for_cpu_backward is not implemented" in kernel.mode_detail
+    assert kernel.top_eigenvalue == pytest.approx(eager.top_eigenvalue, rel=0.01)
+    report = watched(small_models.make("llama", "the_kernel"))["curvature"]
+    assert (report["status"], report["mode"], report["mode_detail"]) == ("ok", kernel.mode, kernel.mode_detail)
+
+
+@pytest.mark.parametrize("seed", [3, 103, 303])
+def test_differences_of_a_mixture_are_right_or_refused(seed):
+    """They see tokens change their experts: of these three models, 103 and 303 are refused on most machines."""
+    transformers = pytest.importorskip("transformers")
+    transformers.AttentionInterface.register("the_kernel", call_the_kernel)
+    right = measured(small_models.make("qwen3_moe", seed=seed), trace=False).top_eigenvalue
+    model = small_models.make("qwen3_moe", "the_kernel", seed)
+    try:
+        assert measured(model, trace=False).top_eigenvalue == pytest.approx(right, rel=0.02)
+    except RuntimeError as error:
+        assert "finite difference" in str(error)
+    report = watched(model)["curvature"]
+    if report["status"] == "ok":
+        assert report["top_eigenvalue"] == pytest.approx(right, rel=0.02)
+    else:
+        assert "finite difference" in report["status_detail"]
+        assert report.get("top_eigenvalue") is None
+
+
+class FlexModel(tiny.TinyModel):
+    def forward(self, ids):
+        h = self.embedding(ids)
+        heads = self.up(self.norm(h)).unflatten(-1, (4, 16)).transpose(1, 2)
+        attended = torch.nn.attention.flex_attention.flex_attention(heads, heads, heads)
+        return self.head(h + self.down(attended.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_without_a_gradient_is_named_and_the_rest_measured():
+    report = watched(FlexModel(), losses=tiny.token_losses, probe=tiny.probe_batches())
+    assert [row["status"] for row in report["quantization"]] == ["ok", "ok"]
+    assert report["curvature"]["status"] == "disabled"
+    assert "FlexAttention does not support backward on CPU" in report["curvature"]["status_detail"]
+    with pytest.raises(RuntimeError, match="FlexAttention does not support backward on CPU"):
+        ptqwatch.curvature(FlexModel(), tiny.token_losses, tiny.probe_batches())

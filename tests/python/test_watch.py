@@ -711,7 +711,15 @@ class SquareOnce(Square):
         return 2 * x * gradient
 
 
-@pytest.mark.parametrize("function, mode", [(Square, "retained_graph"), (SquareOnce, "finite_difference")])
+class SquareRaises(Square):
+    @staticmethod
+    def backward(ctx, gradient):
+        if torch.is_grad_enabled():
+            raise ValueError("not twice")
+        return Square.backward(ctx, gradient)
+
+
+@pytest.mark.parametrize("function, mode", [(Square, "retained_graph"), (SquareOnce, "finite_difference"), (SquareRaises, "finite_difference")])
 def test_curvature_goes_through_functions_in_python(function, mode):
     class Model(tiny.TinyModel):
         def forward(self, ids):
@@ -723,7 +731,31 @@ def test_curvature_goes_through_functions_in_python(function, mode):
     assert monitor.finish()
     curvature = monitor.latest()["curvature"]
     assert (curvature["status"], curvature["mode"]) == ("ok", mode)
+    assert bool(curvature.get("mode_detail")) == (mode == "finite_difference")
+    assert function is not SquareRaises or "not twice" in curvature["mode_detail"]
     assert monitor.stop()
+
+
+def test_a_derivative_in_python_that_raises_is_named_and_forgotten():
+    class Never(Square):
+        @staticmethod
+        def backward(ctx, gradient):
+            raise ValueError("never")
+
+    class Model(tiny.TinyModel):
+        def forward(self, ids):
+            h = self.embedding(ids)
+            return self.head(h + self.down(Never.apply(self.up(self.norm(h)))))
+
+    monitor = watch(Model())  # a SystemError if the interpreter still had the exception
+    monitor.step(1, 1e-3)
+    assert monitor.finish()
+    assert monitor.latest()["curvature"]["status"] == "disabled"
+    assert "never" in monitor.latest()["curvature"]["status_detail"]
+    assert monitor.latest()["quantization"][0]["status"] == "ok"
+    assert monitor.stop()
+    with pytest.raises(RuntimeError, match="never"):
+        ptqwatch.curvature(Model(), tiny.token_losses, PROBE)
 
 
 def test_cooldowns_train_the_replica():

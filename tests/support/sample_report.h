@@ -89,6 +89,7 @@ inline CurvatureReport SampleCurvature() {
   curvature.status_detail = "sharp";
   curvature.scope = CurvatureScope::kQuantizedWeights;
   curvature.mode = HessianMode::kFiniteDifference;
+  curvature.mode_detail = "an operator has no second derivative";
   curvature.parameters = 24576;
   curvature.loss_nats = 1.61;
   curvature.batch_tokens = 4096;

@@ -51,6 +51,9 @@ std::string CurvatureText(const CurvatureReport& curvature, bool utf8) {
     text += StrCat(", no edge of stability (", Printable(curvature.edge_of_stability_detail), ")");
   }
   if (curvature.scope) text += StrCat(", of ", ToString(curvature.scope));
+  if (!curvature.mode_detail.empty()) {
+    text += StrCat(", by finite differences (", Printable(curvature.mode_detail), ")");
+  }
   return text;
 }
 

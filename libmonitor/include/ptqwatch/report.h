@@ -302,6 +302,9 @@ struct CurvatureReport {
   std::optional<CurvatureScope> scope;
   /// How products with H are made. With kGaussNewton, H is the Gauss-Newton matrix.
   std::optional<HessianMode> mode;
+  /// Why products are finite differences, if the model can be measured exactly in principle: names
+  /// the operator without a second derivative, or the memory that graphs would take.
+  std::string mode_detail;
   int64_t parameters = 0;           ///< dimension of H
   std::optional<double> loss_nats;  ///< on the curvature batch
   int64_t batch_tokens = 0;

@@ -104,14 +104,14 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   const json& curvature = line.at("curvature");
   ExpectKeys(
       curvature,
-      "status status_detail scope mode parameters loss_nats batch_tokens gradient_norm "
+      "status status_detail scope mode mode_detail parameters loss_nats batch_tokens gradient_norm "
       "top_eigenvalue top_eigenvalue_upper top_eigenvalue_residual_ratio bottom_eigenvalue "
       "bottom_eigenvalue_residual_ratio eigenvalue_method top_eigenvalues trace "
       "trace_stderr trace_interval trace_probes trace_batch_stderr graph_bytes weighted_trace "
       "weighted_trace_stderr trace_status trace_detail step_check_ratio hessian_products "
       "edge_of_stability_ratio edge_of_stability_residual_ratio edge_of_stability_detail "
       "edge_of_stability_status optimizer layers");
-  EXPECT_EQ(curvature.size(), 33u);
+  EXPECT_EQ(curvature.size(), 34u);
   EXPECT_EQ(curvature.at("top_eigenvalues").at(1),
             json::parse(R"({"value": 7.5, "residual_ratio": 0.05, "converged": true, "products": 6,
                             "start": "cold"})"));

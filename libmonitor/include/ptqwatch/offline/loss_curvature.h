@@ -173,6 +173,9 @@ class PTQWATCH_EXPORT LossCurvature {
   int64_t dimension() const;
   /// The chosen mode.
   HessianMode mode() const;
+  /// Why kAuto chose finite differences: the operator without a second derivative, or the memory
+  /// that graphs would take. Empty otherwise.
+  const std::string& mode_detail() const;
 
   /// Mean loss in nats.
   absl::StatusOr<double> Loss(const ExecutionContext& context = {});
