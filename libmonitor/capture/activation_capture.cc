@@ -1,5 +1,6 @@
 #include "capture/activation_capture.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -39,6 +40,9 @@ class Capture {
   }
 
   void Add(const Product& product) {
+    if (product.input.form.kind != InputForm::Kind::kWindows && product.inputs > 0) {
+      rows_[WeightKey::Of(product)] += product.input.tensor.numel() / product.inputs;
+    }
     const auto found = roles_.find(WeightKey::Of(product));
     if (!failed_.ok() || found == roles_.end()) return;
     Role& role = found->second;
@@ -59,27 +63,31 @@ class Capture {
   }
 
   const absl::Status& failed() const { return failed_; }
-  absl::StatusOr<std::vector<std::unique_ptr<LayerGram>>> Take() {
-    std::vector<std::unique_ptr<LayerGram>> grams;
+  absl::StatusOr<CapturedGrams> Take() {
+    CapturedGrams captured;
     for (const std::unique_ptr<GramSum>& sum : sums_) {
-      PTQWATCH_ASSIGN_OR_RETURN(grams.emplace_back(), sum->Take(context_));
+      PTQWATCH_ASSIGN_OR_RETURN(captured.grams.emplace_back(), sum->Take(context_));
     }
-    return grams;
+    for (const auto& [weight, rows] : rows_) captured.rows = std::max(captured.rows, rows);
+    return captured;
   }
 
  private:
   const ExecutionContext& context_;
   std::vector<std::unique_ptr<GramSum>> sums_;
   std::map<WeightKey, Role> roles_;
+  std::map<WeightKey, int64_t> rows_;  // that each weight met
   std::vector<std::vector<InputIdentity>> seen_;
   absl::Status failed_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::unique_ptr<LayerGram>>> CaptureGrams(
-    Replica& replica, const CapturePlan& plan, absl::Span<const int> grams,
-    const std::vector<Batch>& batches, QuantizeBackend& backend, const ExecutionContext& context) {
+absl::StatusOr<CapturedGrams> CaptureGrams(Replica& replica, const CapturePlan& plan,
+                                           absl::Span<const int> grams,
+                                           const std::vector<Batch>& batches,
+                                           QuantizeBackend& backend,
+                                           const ExecutionContext& context) {
   std::vector<std::unique_ptr<GramSum>> sums;
   for (int gram : grams) {
     PTQWATCH_ASSIGN_OR_RETURN(sums.emplace_back(),

@@ -1,6 +1,7 @@
 #ifndef PTQWATCH_CAPTURE_ACTIVATION_CAPTURE_H_
 #define PTQWATCH_CAPTURE_ACTIVATION_CAPTURE_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,12 @@
 
 namespace ptqwatch::internal {
 
+struct CapturedGrams {
+  std::vector<std::unique_ptr<LayerGram>> grams;
+  int64_t rows =
+      0;  ///< the most that any weight met, whatever the Grams: the tokens of the batches
+};
+
 /// Runs the calibration batches through the replica with its current weights. Returns the Gram
 /// matrices `grams` of the plan, in this order, summed by `backend`. Takes one forward pass per
 /// batch, whatever the number of Grams; a Gram does not depend on the others captured with it.
@@ -20,9 +27,11 @@ namespace ptqwatch::internal {
 /// Memory: the Grams and one block of rows.
 /// Errors: Cancelled, DeadlineExceeded, ResourceExhausted; FailedPrecondition if the closure throws
 /// or uses the weights differently than when the capture was planned.
-absl::StatusOr<std::vector<std::unique_ptr<LayerGram>>> CaptureGrams(
-    Replica& replica, const CapturePlan& plan, absl::Span<const int> grams,
-    const std::vector<Batch>& batches, QuantizeBackend& backend, const ExecutionContext& context);
+absl::StatusOr<CapturedGrams> CaptureGrams(Replica& replica, const CapturePlan& plan,
+                                           absl::Span<const int> grams,
+                                           const std::vector<Batch>& batches,
+                                           QuantizeBackend& backend,
+                                           const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

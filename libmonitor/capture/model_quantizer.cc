@@ -1,14 +1,15 @@
 #include "capture/model_quantizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
-#include "capture/activation_capture.h"
 #include "quantize/methods.h"
+#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -17,6 +18,19 @@ bool AnyCodesUseStatistics(const LayerSpecs& specs) {
   return std::any_of(specs.begin(), specs.end(), [](const QuantizerSpec& spec) {
     return StatisticsOf(spec) != Statistics::kNone;
   });
+}
+
+// The spec of a layer, for an expert with more rows needed than for other layers. `rows` are those
+// of the calibration data.
+QuantizerSpec SpecOf(const CoveredLayer& layer, QuantizerSpec spec, int64_t rows) {
+  if (spec.min_tokens_ratio <= 0 || StackOf(layer.name).empty()) return spec;
+  const double needed =
+      std::ceil(std::max(ModelQuantizer::kFewestExpertRows,
+                         ModelQuantizer::kFewestExpertShare * static_cast<double>(rows)));
+  // Half a row less, so that rounding does not ask for another one.
+  spec.min_tokens_ratio =
+      std::max(spec.min_tokens_ratio, (needed - 0.5) / static_cast<double>(layer.inputs));
+  return spec;
 }
 
 }  // namespace
@@ -63,7 +77,7 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
   Stopwatch watch(context.clock);
   absl::Status captured;
   for (const std::vector<int>& pass : plan_.Passes(options_.max_gram_bytes)) {
-    std::vector<std::unique_ptr<LayerGram>> grams;
+    CapturedGrams grams;
     Reservation held(context.bytes);
     if (captured.ok()) captured = held.Take(plan_.GramBytesOf(pass), "the Gram matrices");
     if (captured.ok()) {
@@ -89,9 +103,9 @@ void ModelQuantizer::RunShared(const std::vector<LayerSpecs>& quantizers,
 
 void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
                                   const std::vector<size_t>& which, const std::vector<int>& pass,
-                                  const std::vector<std::unique_ptr<LayerGram>>& grams,
-                                  OnQuantizedLayer on_layer, QuantizationRun& run,
-                                  const ExecutionContext& context) const {
+                                  const CapturedGrams& captured, OnQuantizedLayer on_layer,
+                                  QuantizationRun& run, const ExecutionContext& context) const {
+  const std::vector<std::unique_ptr<LayerGram>>& grams = captured.grams;
   struct Cell {
     size_t quantizer;
     size_t layer;
@@ -128,7 +142,7 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
       tasks.push_back(
           {.weight = weight,
            .gram = grams.empty() ? nullptr : grams[static_cast<size_t>(gram - pass.front())].get(),
-           .spec = quantizers[quantizer][layer]});
+           .spec = SpecOf(plan_.layers[layer], quantizers[quantizer][layer], captured.rows)});
       places.push_back({quantizer, layer});
     }
     if (!tasks.empty() && weights >= backend_.weights_together()) work();
@@ -144,12 +158,14 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
     Reservation held(context.bytes);
     PTQWATCH_RETURN_IF_ERROR(held.Take(plan_.GramBytesOf({gram}), "a Gram matrix"));
     PTQWATCH_ASSIGN_OR_RETURN(
-        const auto grams, CaptureGrams(replica_, plan_, {gram}, calibration_, backend_, context));
+        const CapturedGrams captured,
+        CaptureGrams(replica_, plan_, {gram}, calibration_, backend_, context));
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
       const CoveredLayer& covered = plan_.layers[layer];
       if (covered.gram != gram) continue;
-      const QuantizeBackend::Task task{
-          .weight = MatrixOf(layer), .gram = grams.front().get(), .spec = specs[layer]};
+      const QuantizeBackend::Task task{.weight = MatrixOf(layer),
+                                       .gram = captured.grams.front().get(),
+                                       .spec = SpecOf(covered, specs[layer], captured.rows)};
       absl::Status status;
       backend_.Quantize(
           absl::MakeConstSpan(&task, 1),

@@ -7,6 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "capture/activation_capture.h"
 #include "capture/capture_plan.h"
 #include "capture/quantize_backend.h"
 #include "ptqwatch/execution_context.h"
@@ -45,8 +46,15 @@ struct QuantizationRun {
 ///               captures one Gram with the layers of earlier stages quantized, and then quantizes
 ///               its layers. The other quantizers run as in one_shot.
 /// The result does not depend on `max_gram_bytes`.
+///
+/// An expert (a layer of a stack, report/layer_groups.h) that met fewer rows than
+/// kFewestExpertRows, or than kFewestExpertShare of the calibration's, is rounded to nearest
+/// instead of by a method with QuantizerSpec::min_tokens_ratio: its H would say little. A ratio of
+/// 0 switches both rules off.
 class ModelQuantizer {
  public:
+  static constexpr double kFewestExpertRows = 32;
+  static constexpr double kFewestExpertShare = 0.005;
   struct Options {
     CalibrationMode mode = CalibrationMode::kOneShot;
     int64_t max_gram_bytes = 0;
@@ -79,9 +87,9 @@ class ModelQuantizer {
                              const ExecutionContext& context) const;
   // Quantizes the layers whose Gram belongs to the pass, under each quantizer that has not failed.
   void QuantizePass(const std::vector<LayerSpecs>& quantizers, const std::vector<size_t>& which,
-                    const std::vector<int>& pass,
-                    const std::vector<std::unique_ptr<LayerGram>>& grams, OnQuantizedLayer on_layer,
-                    QuantizationRun& run, const ExecutionContext& context) const;
+                    const std::vector<int>& pass, const CapturedGrams& captured,
+                    OnQuantizedLayer on_layer, QuantizationRun& run,
+                    const ExecutionContext& context) const;
   at::Tensor MatrixOf(size_t layer) const;
 
   Replica& replica_;

@@ -58,7 +58,7 @@ struct Fixture {
     EXPECT_TRUE(grams.ok()) << grams.status();
     if (!grams.ok()) return std::vector<GramStatistics>(all.size());
     std::vector<GramStatistics> statistics;
-    for (const auto& gram : *grams) statistics.push_back(HostBackend::StatisticsOf(*gram));
+    for (const auto& gram : grams->grams) statistics.push_back(HostBackend::StatisticsOf(*gram));
     return statistics;
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ATen/ops/cat.h"
 #include "ATen/ops/from_blob.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
@@ -351,6 +352,61 @@ TEST(ModelQuantizer, StopsWhenCancelled) {
       EXPECT_EQ(quantizer.status.code(), absl::StatusCode::kCancelled);
     }
   }
+}
+
+// The statuses of layers that meet `rows` rows, and of one that meets all.
+std::vector<LayerStatus> StatusesOf(const std::string& list, const std::vector<int64_t>& rows,
+                                    const QuantizerSpec& spec, CalibrationMode mode) {
+  std::vector<NamedTensor> parameters = {{"all", Random({6, 6}, 3)}};
+  int64_t tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    parameters.push_back({list + "." + std::to_string(i) + ".w", Random({6, 6}, 4 + i)});
+    tokens += rows[i];
+  }
+  Fixture fixture(std::vector<Batch>{{Random({1, tokens, 6}, 1)}}, parameters,
+                  [list, rows](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor x = at::relu(at::linear(b[0].select(0, 0), w.at("all")));
+                    std::vector<at::Tensor> parts;
+                    int64_t begin = 0;
+                    for (size_t i = 0; i < rows.size(); ++i) {
+                      parts.push_back(at::linear(x.narrow(0, begin, rows[i]),
+                                                 w.at(list + "." + std::to_string(i) + ".w")));
+                      begin += rows[i];
+                    }
+                    return at::cat(parts).sum(-1).unsqueeze(0);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_EQ(plan.layers.size(), rows.size() + 1);
+  const ModelQuantizer quantizer(*fixture.replica, plan, fixture.batches, fixture.backend,
+                                 {.mode = mode, .max_gram_bytes = 1});
+  std::vector<LayerStatus> statuses(plan.layers.size());
+  const QuantizationRun run =
+      quantizer.Run({LayerSpecs(plan.layers.size(), spec)},
+                    [&](size_t, size_t layer, const LayerGram*, QuantizedMatrix result) {
+                      statuses[layer] = result.weight.status;
+                    },
+                    {});
+  EXPECT_TRUE(run.quantizers[0].status.ok()) << run.quantizers[0].status;
+  return statuses;
+}
+
+TEST(ModelQuantizer, RoundsExpertsToNearestThatMetFewRows) {
+  constexpr LayerStatus kOk = LayerStatus::kOk;
+  constexpr LayerStatus kFew = LayerStatus::kTooFewTokens;
+  QuantizerSpec gptq{.method = QuantizationMethod::kGptq, .bits = 3, .group_size = -1};
+  for (const CalibrationMode mode : {CalibrationMode::kOneShot, CalibrationMode::kSequential}) {
+    EXPECT_THAT(StatusesOf("experts", {31, 32, 65}, gptq, mode), ElementsAre(kOk, kFew, kOk, kOk));
+    EXPECT_THAT(StatusesOf("layers", {31, 32, 65}, gptq, mode), ElementsAre(kOk, kOk, kOk, kOk));
+    // 0.5 % of 10,000 rows.
+    EXPECT_THAT(StatusesOf("experts", {49, 50, 9901}, gptq, mode),
+                ElementsAre(kOk, kFew, kOk, kOk));
+  }
+  const QuantizerSpec rtn{.method = QuantizationMethod::kRtn, .bits = 3, .group_size = -1};
+  EXPECT_THAT(StatusesOf("experts", {3, 60}, rtn, CalibrationMode::kOneShot),
+              ElementsAre(kOk, kOk, kOk));
+  gptq.min_tokens_ratio = 0;
+  EXPECT_THAT(StatusesOf("experts", {3, 60}, gptq, CalibrationMode::kOneShot),
+              ElementsAre(kOk, kOk, kOk));
 }
 
 }  // namespace model_quantizer_test
