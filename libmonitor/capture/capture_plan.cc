@@ -372,6 +372,7 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch
   }
 
   CapturePlan plan;
+  plan.routed = !routers.empty();
   AddLayers(replica, survey, left_out, &plan);
   for (size_t i = 0; i < table.entries.size(); ++i) {
     if (!table.entries[i].is_parameter) continue;

@@ -61,6 +61,7 @@ struct CapturePlan {
   /// layer; if several layers share it, at the earliest of their last uses.
   std::vector<int> stages;
   int64_t covered_parameters = 0;
+  bool routed = false;  ///< a top-k of a product's outputs chooses experts
 
   int64_t gram_bytes() const;
   std::optional<UnseenWeights> Unseen() const;

@@ -48,6 +48,7 @@ struct ProductWatcher::Inside : at::ObserverContext {
   std::optional<FoundWeight> copied;  // the weight that the output may copy
   at::Tensor recurrent;               // the factor of the hidden states that the operator computes
   bool backwards = false;             // goes backwards in time
+  bool chooses = false;               // a router's top-k
   std::vector<int> taken;             // the parameters that an unknown operator takes
   std::optional<GatheredWeights::Gather> gather;  // what the output picks from a weight
   std::optional<RouteTracker::Route> route;       // that the output is on
@@ -55,8 +56,8 @@ struct ProductWatcher::Inside : at::ObserverContext {
 
 thread_local ProductWatcher* ProductWatcher::current_ = nullptr;
 
-ProductWatcher::ProductWatcher(const TensorTable& table, Handler handler)
-    : handler_(std::move(handler)), weights_(table) {
+ProductWatcher::ProductWatcher(const TensorTable& table, Handler handler, ChoiceHandler on_choice)
+    : handler_(std::move(handler)), on_choice_(std::move(on_choice)), weights_(table) {
   current_ = this;
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&ProductWatcher::OnStart, &ProductWatcher::OnEnd)
@@ -124,7 +125,8 @@ void ProductWatcher::OnKnown(const WatchedOp& op, c10::ArrayRef<const c10::IValu
     case OpKind::kLookUp:
       return OnLookUp(op, inputs, inside);
     case OpKind::kChoice:
-      return OnTopK(inputs);
+      inside.chooses = IsRouters(inputs);
+      return;
     case OpKind::kCopy:
       inside.copied = weights_.Find(TensorAt(inputs, 0));
       if (const auto found = gathered_.Find(TensorAt(inputs, 0))) {
@@ -160,6 +162,9 @@ void ProductWatcher::OnEnd(const at::RecordFunction& record, at::ObserverContext
       const int64_t steps = states.size(0) - 1;
       self->OnHiddenStates(states.narrow(0, inside->backwards ? 1 : 0, steps), inside->recurrent);
     }
+    if (inside->chooses && self->on_choice_ && outputs.size() > 1) {
+      self->on_choice_(outputs[1].toTensor());
+    }
     for (int entry : inside->taken) self->NoteTaker(entry, record.name(), outputs);
   } catch (const std::exception& error) {
     self->Fail(ErrorText(error));
@@ -192,13 +197,13 @@ void ProductWatcher::NoteTaker(int entry, const char* op, const std::vector<c10:
   if (computes && !is_view) takers_.emplace(entry, op);
 }
 
-// A router chooses a few of its outputs. A top-k over another dimension pools.
-void ProductWatcher::OnTopK(c10::ArrayRef<const c10::IValue> inputs) {
+// Whether a top-k chooses a few of a product's outputs. One over another dimension pools.
+bool ProductWatcher::IsRouters(c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor scores = TensorAt(inputs, 0);
-  if (!scores.defined() || scores.dim() == 0) return;
+  if (!scores.defined() || scores.dim() == 0) return false;
   const int64_t dim = inputs[2].toInt();
   const bool last = dim == -1 || dim == scores.dim() - 1;
-  if (last && 2 * inputs[1].toInt() <= scores.size(-1)) routes_.NoteChoice(scores);
+  return last && 2 * inputs[1].toInt() <= scores.size(-1) && routes_.NoteChoice(scores);
 }
 
 std::map<int, std::string> ProductWatcher::uncovered() const {

@@ -68,8 +68,10 @@ struct Product {
 class ProductWatcher {
  public:
   using Handler = std::function<void(const Product&)>;
+  /// Receives the experts [.., k] that a router has chosen: the indices of a top-k.
+  using ChoiceHandler = std::function<void(const at::Tensor& experts)>;
   /// `table` must outlive the watcher.
-  ProductWatcher(const TensorTable& table, Handler handler);
+  ProductWatcher(const TensorTable& table, Handler handler, ChoiceHandler on_choice = nullptr);
   ~ProductWatcher();
   ProductWatcher(const ProductWatcher&) = delete;
   ProductWatcher& operator=(const ProductWatcher&) = delete;
@@ -104,7 +106,7 @@ class ProductWatcher {
   void NoteTaken(const at::RecordFunction& record, Inside& inside);
   void NoteTaker(int entry, const char* op, const std::vector<c10::IValue>& outputs);
   void OnMatrixProduct(const at::Tensor& left, const at::Tensor& right);
-  void OnTopK(c10::ArrayRef<const c10::IValue> inputs);
+  bool IsRouters(c10::ArrayRef<const c10::IValue> inputs);
   bool OnStack(const at::Tensor& left, const at::Tensor& right);
   void OnGrouped(const at::Tensor& input, const at::Tensor& factor, const at::Tensor& ends);
   std::optional<Stack> StackOf(const at::Tensor& factor) const;
@@ -117,6 +119,7 @@ class ProductWatcher {
 
   static thread_local ProductWatcher* current_;
   const Handler handler_;
+  const ChoiceHandler on_choice_;
   WeightFinder weights_;
   GatheredWeights gathered_;
   RouteTracker routes_;

@@ -46,8 +46,10 @@ void RouteTracker::Note(const Route& route, const at::Tensor& output) {
             route});
 }
 
-void RouteTracker::NoteChoice(const at::Tensor& scores) {
-  if (const auto route = At(scores)) routers_.insert(route->entry);
+bool RouteTracker::NoteChoice(const at::Tensor& scores) {
+  const auto route = At(scores);
+  if (route) routers_.insert(route->entry);
+  return route.has_value();
 }
 
 }  // namespace ptqwatch::internal

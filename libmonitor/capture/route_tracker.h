@@ -27,8 +27,8 @@ class RouteTracker {
   /// its shape that is on none.
   std::optional<Route> Find(c10::ArrayRef<const c10::IValue> inputs) const;
   void Note(const Route& route, const at::Tensor& output);
-  /// `scores` go into a top-k.
-  void NoteChoice(const at::Tensor& scores);
+  /// `scores` go into a top-k. Returns whether they are on a route.
+  bool NoteChoice(const at::Tensor& scores);
 
   /// Parameters whose outputs went into a top-k.
   const std::set<int>& routers() const { return routers_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -13,15 +14,25 @@
 namespace ptqwatch::internal {
 namespace {
 
-absl::StatusOr<UnitLosses> LossesOf(Replica& replica, const Batch& batch) {
+// Fills in `routing` if it has a value.
+absl::StatusOr<UnitLosses> LossesOf(Replica& replica, const Batch& batch,
+                                    std::optional<ExpertRouting>& routing) {
+  std::optional<RoutingWatcher> watcher;
+  if (routing) watcher.emplace(replica.table());
   PTQWATCH_ASSIGN_OR_RETURN(const LossValues values, replica.Losses(batch));
+  if (watcher) routing = watcher->Take();
   return SumByUnit(values, batch);
 }
 
 absl::StatusOr<UnitLosses> QuantizedLosses(Replica& replica, const Batch& batch,
-                                           const std::vector<Replica::Override>& weights) {
+                                           const std::vector<Replica::Override>& weights,
+                                           std::optional<ExpertRouting>& routing) {
   PTQWATCH_ASSIGN_OR_RETURN(const Replica::Lease lease, replica.Use(weights));
-  return LossesOf(replica, batch);
+  return LossesOf(replica, batch, routing);
+}
+
+std::optional<ExpertRouting> NewRouting(bool routed) {
+  return routed ? std::optional<ExpertRouting>(std::in_place) : std::nullopt;
 }
 
 bool PreciseEnough(const LossPairs& pairs, const ComparisonOptions& options) {
@@ -54,11 +65,14 @@ LossComparison::LossComparison(ModelSession& session, const std::vector<Batch>& 
       options_(options),
       max_batches_(max_batches > 0 ? std::min(static_cast<size_t>(max_batches), batches.size())
                                    : batches.size()),
+      routed_(session.plan().routed && evaluated.empty()),
       full_(std::move(evaluated)) {}
 
 absl::Status LossComparison::Evaluate(size_t batches) {
   while (full_.size() < batches) {
-    absl::StatusOr<UnitLosses> evaluated = LossesOf(session_.replica(), batches_[full_.size()]);
+    std::optional<ExpertRouting> routing = NewRouting(routed_);
+    absl::StatusOr<UnitLosses> evaluated =
+        LossesOf(session_.replica(), batches_[full_.size()], routing);
     if (!evaluated.ok()) return OfBatch("probe", full_.size(), evaluated.status());
     UnitLosses losses = *std::move(evaluated);
     if (!IsFinite(losses)) {
@@ -67,6 +81,7 @@ absl::Status LossComparison::Evaluate(size_t batches) {
                                         weights.ok() ? "" : StrCat(": ", weights)));
     }
     full_.push_back(std::move(losses));
+    if (routing) routings_.push_back(*std::move(routing));
   }
   return absl::OkStatus();
 }
@@ -77,17 +92,21 @@ absl::Status LossComparison::Compare(const std::vector<Replica::Override>& weigh
   pairs_ = {};
   int64_t tokens = 0;
   quantized_.clear();
+  RoutingChange routing_change;
   const size_t batches = exactly > 0 ? std::min(exactly, max_batches_) : max_batches_;
   for (size_t i = 0; i < batches && tokens < options_.max_probe_tokens; ++i) {
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
     PTQWATCH_RETURN_IF_ERROR(Evaluate(i + 1));
+    std::optional<ExpertRouting> routing = NewRouting(routed_);
     PTQWATCH_ASSIGN_OR_RETURN(UnitLosses losses,
-                              QuantizedLosses(session_.replica(), batches_[i], weights));
+                              QuantizedLosses(session_.replica(), batches_[i], weights, routing));
+    if (routing) routing_change.Add(routings_[i], *routing);
     PTQWATCH_RETURN_IF_ERROR(pairs_.Add(full_[i], losses));
     tokens += full_[i].tokens;
     quantized_.push_back(std::move(losses));
     if (exactly == 0 && PreciseEnough(pairs_, options_)) break;
   }
+  report.routing_change_ratio = routing_change.ratio();
   return pairs_.FillIn(report);
 }
 

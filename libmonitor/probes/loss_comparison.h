@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "capture/expert_routing.h"
 #include "probes/loss_pairs.h"
 #include "probes/probe_result.h"
 #include "ptqwatch/execution_context.h"
@@ -28,8 +29,8 @@ ComparisonOptions ComparisonOptionsOf(const MonitorOptions& options);
 ComparisonOptions OnAllBatches(ComparisonOptions options);
 
 /// Compares the loss of the loaded weights on probe batches with that of quantized weights on the
-/// same tokens. Evaluates batches when first needed, and only once for the loaded weights. Not
-/// thread-safe.
+/// same tokens, and the experts that both take. Evaluates batches when first needed, and only once
+/// for the loaded weights. Not thread-safe.
 class LossComparison {
  public:
   /// Fewer units do not give a standard error reliable enough to end a comparison.
@@ -50,9 +51,10 @@ class LossComparison {
   absl::Status Evaluate(size_t batches);
 
   /// Compares batch by batch, until the standard error of the change is small enough
-  /// (ComparisonOptions) or the batches or tokens are used up. Fills in the losses of `report`, and
-  /// the accuracies if the closure says which examples are correct. `exactly`: the number of
-  /// batches to take, if there are as many, however precise; 0: until precise.
+  /// (ComparisonOptions) or the batches or tokens are used up. Fills in the losses of `report`, the
+  /// change of routing, and the accuracies if the closure says which examples are correct.
+  /// `exactly`: the number of batches to take, if there are as many, however precise; 0: until
+  /// precise.
   absl::Status Compare(const std::vector<Replica::Override>& weights, QuantizationReport& report,
                        const ExecutionContext& context, size_t exactly = 0);
 
@@ -60,6 +62,9 @@ class LossComparison {
   std::vector<UnitLosses> TakeQuantized() { return std::move(quantized_); }
   /// The losses of the newest comparison.
   const LossPairs& pairs() const { return pairs_; }
+  /// Where the loaded weights sent the tokens of the batches evaluated, if the plan is of a mixture
+  /// of experts and their losses were not given to the constructor.
+  const std::vector<ExpertRouting>& routings() const { return routings_; }
 
   /// Fills in the loss and the accuracy of the loaded weights, over all batches that were needed.
   void SumUp(QuantizationResult& result) const;
@@ -69,7 +74,9 @@ class LossComparison {
   const std::vector<Batch>& batches_;
   const ComparisonOptions options_;
   const size_t max_batches_;
+  const bool routed_;
   std::vector<UnitLosses> full_;  // of the loaded weights, by batch
+  std::vector<ExpertRouting> routings_;
   std::vector<UnitLosses> quantized_;
   LossPairs pairs_;
 };

@@ -1,6 +1,7 @@
 #include "probes/noise_probe.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -66,9 +67,9 @@ ProbeResult NoiseProbe::NotMeasured(ProbeStatus status, std::string detail) cons
   return result;
 }
 
-absl::StatusOr<std::vector<UnitLosses>> NoiseProbe::NoisyLosses(size_t batches,
-                                                                const ProbeInput& input,
-                                                                const ExecutionContext& context) {
+absl::StatusOr<std::vector<UnitLosses>> NoiseProbe::NoisyLosses(
+    size_t batches, absl::Span<const ExpertRouting> routings, RoutingChange& change,
+    const ProbeInput& input, const ExecutionContext& context) {
   ExecutionContext seeded = context;
   seeded.seeds = SeedSource(seed_);
   Reservation held(context.bytes);
@@ -89,7 +90,10 @@ absl::StatusOr<std::vector<UnitLosses>> NoiseProbe::NoisyLosses(size_t batches,
       input.poll();
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
       const Batch& batch = session_.probe()[e % batches];
+      std::optional<RoutingWatcher> watcher;
+      if (!routings.empty()) watcher.emplace(replica.table());
       PTQWATCH_ASSIGN_OR_RETURN(const LossValues values, replica.Losses(batch));
+      if (watcher) change.Add(routings[e % batches], watcher->Take());
       PTQWATCH_ASSIGN_OR_RETURN(losses[e], SumByUnit(values, batch));
     }
   }
@@ -107,9 +111,12 @@ ProbeResult NoiseProbe::Measure(const ProbeInput& input, const ExecutionContext&
   const size_t finest = FinestQuantizer(quantization->quantizers);
   const size_t batches = std::max<size_t>(1, quantization->quantized.at(finest).size());
   const auto full = absl::MakeConstSpan(quantization->losses).first(batches);
-  const absl::StatusOr<std::vector<UnitLosses>> noisy = NoisyLosses(full.size(), input, context);
+  RoutingChange change;
+  const absl::StatusOr<std::vector<UnitLosses>> noisy =
+      NoisyLosses(full.size(), quantization->routings, change, input, context);
   if (noisy.ok()) {
     NoiseReport report = CompareNoise(relative_norm_, full, *noisy);
+    if (report.status == ProbeStatus::kOk) report.routing_change_ratio = change.ratio();
     measured.outcome.kind = OutcomeOf(report.status);
     measured.outcome.detail = report.status_detail;
     measured.value = NoiseResult{.report = std::move(report)};

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "capture/expert_routing.h"
 #include "probes/probe.h"
 #include "session/model_session.h"
 #include "snapshot/unit_losses.h"
@@ -38,8 +40,12 @@ class NoiseProbe final : public Probe {
         relative_norm_(relative_norm),
         seed_(seed) {}
   absl::Status TimeOnce();
-  // The losses of all evaluations of the batches' NoisePlan.
-  absl::StatusOr<std::vector<UnitLosses>> NoisyLosses(size_t batches, const ProbeInput& input,
+  // The losses of all evaluations of the batches' NoisePlan. Adds what changes of `routings`, which
+  // are those of the batches without noise, or none.
+  absl::StatusOr<std::vector<UnitLosses>> NoisyLosses(size_t batches,
+                                                      absl::Span<const ExpertRouting> routings,
+                                                      RoutingChange& change,
+                                                      const ProbeInput& input,
                                                       const ExecutionContext& context);
   int64_t LargestLayer() const;
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/reservation.h"
+#include "capture/expert_routing.h"
 #include "curvature/spectrum.h"
 #include "notices/probe_outcome.h"
 #include "ptqwatch/report.h"
@@ -33,8 +34,9 @@ struct QuantizationResult {
   std::optional<UnseenWeights> unseen = {};
   std::vector<QuantizationReport> quantizers = {};  ///< without the fields of ErrorCurvature
   QuantizedWeights weights = {};
-  std::shared_ptr<Reservation> held = {};  ///< memory of the weights
-  std::vector<UnitLosses> losses = {};     ///< full-precision, for the probe batches evaluated
+  std::shared_ptr<Reservation> held = {};    ///< memory of the weights
+  std::vector<UnitLosses> losses = {};       ///< full-precision, for the probe batches evaluated
+  std::vector<ExpertRouting> routings = {};  ///< as LossComparison::routings
   /// By quantizer, for the batches that it was compared on.
   std::vector<std::vector<UnitLosses>> quantized = {};
   std::vector<ProbeSet> sums = {};  ///< of each quantizer compared, on these batches

@@ -177,6 +177,7 @@ QuantizationResult QuantizationMeasurement::Measure(const ProbeInput& input,
                   input, comparison, result, cost_seconds, context);
     }
     comparison.SumUp(result);
+    result.routings = comparison.routings();
   } else {
     for (const size_t quantizer : quantizers_) SetStatus(status, result.quantizers[quantizer]);
   }
@@ -238,6 +239,7 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
     QuantizationReport& report = result.quantizers[quantizer];
     absl::Status outcome = fits.ok() ? run.quantizers[i].status : fits;
     if (outcome.ok()) {
+      const std::vector<bool> fallen = layers.FallenBack(i);
       auto weights = layers.Take(i, session_.replica().table().parameters(), report);
       outcome = weights.status();
       if (weights.ok()) {
@@ -245,6 +247,9 @@ void QuantizationMeasurement::MeasurePart(const Part& part, const ProbeInput& in
         outcome = comparison.Compare(*weights, report, context, exactly);
         result.quantized[quantizer] = comparison.TakeQuantized();
         result.sums[quantizer] = comparison.pairs().Sums();
+        report.fallback_tokens_ratio =
+            FallbackShare(session_.replica().table(), session_.plan(), comparison.routings(),
+                          [&](size_t layer) { return fallen[layer]; });
       }
       if (outcome.ok() && keep) result.weights[quantizer] = *std::move(weights);
     }

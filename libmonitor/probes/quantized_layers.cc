@@ -18,6 +18,14 @@ void QuantizedLayers::Add(size_t quantizer, size_t layer, const LayerGram* gram,
   }
 }
 
+std::vector<bool> QuantizedLayers::FallenBack(size_t quantizer) const {
+  std::vector<bool> fallen;
+  for (const QuantizedLayerRow& row : rows_[quantizer]) {
+    fallen.push_back(row.report.status == LayerStatus::kTooFewTokens);
+  }
+  return fallen;
+}
+
 absl::StatusOr<std::vector<Replica::Override>> QuantizedLayers::Take(size_t quantizer,
                                                                      int64_t all_parameters,
                                                                      QuantizationReport& report) {

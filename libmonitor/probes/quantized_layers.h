@@ -29,6 +29,10 @@ class QuantizedLayers {
   /// Takes the arguments of OnQuantizedLayer.
   void Add(size_t quantizer, size_t layer, const LayerGram* gram, QuantizedMatrix result);
 
+  /// Whether each layer of the plan is rounded to nearest because it met too few rows. REQUIRES:
+  /// Take was not called for this quantizer.
+  std::vector<bool> FallenBack(size_t quantizer) const;
+
   /// Moves the layers of one quantizer into its report, in the order of the plan, and returns the
   /// weights. `all_parameters` counts the parameters of the model. DataLoss if a layer is not
   /// finite.

@@ -55,6 +55,12 @@ std::vector<MetricInfo> MeasurementMetrics() {
        "Frobenius norm of W_hat - W over the quantized weights.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::displacement_norm>},
+      {"ptqwatch_routing_change_ratio",
+       kGauge,
+       "Share of the routers' choices, one a token and router, that take another set of experts "
+       "under quantization. Mixtures of experts only.",
+       {"method", "bits", "format"},
+       PerQuantizer<&Q::routing_change_ratio>},
       {"ptqwatch_quantization_coverage_ratio",
        kGauge,
        "Share of all parameters that was quantized.",

@@ -100,6 +100,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("tasks", record.tasks);
   visit("change_nats", record.change_nats);
   visit("change_stderr_nats", record.change_stderr_nats);
+  visit("routing_change_ratio", record.routing_change_ratio);
+  visit("fallback_tokens_ratio", record.fallback_tokens_ratio);
   visit("layers", record.layers);
 }
 
@@ -235,6 +237,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("delta_nats", record.delta_nats);
   visit("delta_stderr_nats", record.delta_stderr_nats);
   visit("probe_tokens", record.probe_tokens);
+  visit("routing_change_ratio", record.routing_change_ratio);
 }
 
 template <Of<ProbeSet> Record, typename Visitor>

@@ -137,7 +137,7 @@ class Grafana(unittest.TestCase):
             "ptqwatch_status_timestamp_seconds", "ptqwatch_server_restarts_total",
             # Beside a panel's numbers, for who asks further.
             "ptqwatch_probe_loss_stderr_nats", "ptqwatch_hessian_trace_batch_stderr", "ptqwatch_verdict_severity_ratio",
-            "ptqwatch_averaged_snapshots", "ptqwatch_quantization_top_eigenvector_alignment_ratio",
+            "ptqwatch_averaged_snapshots", "ptqwatch_quantization_top_eigenvector_alignment_ratio", "ptqwatch_routing_change_ratio",
             # Off unless an option, a closure or a command asks for them.
             "ptqwatch_hessian_bottom_eigenvalue", "ptqwatch_slice_progress_ratio", "ptqwatch_cooldown_progress_ratio",
             "ptqwatch_probe_accuracy_ratio", "ptqwatch_quantized_accuracy_ratio", "ptqwatch_accuracy_degradation_ratio",

@@ -2,6 +2,7 @@
 
 With PTQWATCH_WRITE_DOCS=1, writes the section instead of comparing it."""
 
+import copy
 import os
 import pathlib
 
@@ -153,3 +154,80 @@ def test_routers_are_quantized_if_asked_for():
     assert "gate.weight" in ptqwatch.quantize_model(model, losses, data, ["rtn4"], routers=True)[0].layers
     with pytest.raises(TypeError, match="routers is 1"):
         ptqwatch.quantize_model(model, losses, data, ["rtn4"], routers=1)
+
+
+def sets_of(model, data, top):
+    """The experts that each router takes for each token, from its linear layer's outputs."""
+    found = {}
+    hooks = [module.register_forward_hook(lambda _, inputs, output, name=name: found.setdefault(name, []).append(scores_of(output)))
+             for name, module in model.named_modules() if name.split(".")[-1] in ("gate", "router")]
+
+    def scores_of(output):
+        return output[0] if isinstance(output, tuple) else output
+
+    with torch.no_grad():
+        for batch in data:
+            model(batch)
+    for hook in hooks:
+        hook.remove()
+    return torch.cat([torch.cat([part.flatten(0, -2) for part in parts]).topk(top).indices.sort(-1).values for parts in found.values()])
+
+
+def report_of(model, data, **options):
+    with ptqwatch.watch(model, **{"losses": losses, "probe": data, "every": 1, "mode": "thread", "on_failure": "error", "max_overhead": 1.0,
+                                  "adapt_plan": False, "quantizers": "rtn3,gptq3", "max_probe_tokens": 1 << 20, "curvature": {"enabled": False}, **options}) as monitor:
+        monitor.step(1, 1e-3)
+        assert monitor.finish()
+        return monitor.latest()
+
+
+def behind_a_layer():
+    model = ModuleList()
+    model.embed = nn.Sequential(model.embed, nn.Linear(32, 32))
+    return model
+
+
+@pytest.mark.parametrize("make", [behind_a_layer, lambda: from_transformers("Qwen3Moe", "eager", **QWEN),
+                                  lambda: from_transformers("Qwen3Moe", "grouped_mm", **QWEN),
+                                  lambda: from_transformers("Qwen3Moe", "batched_mm", **QWEN)],
+                         ids=["list", "eager", "grouped_mm", "batched_mm"])
+def test_routing_change_is_the_share_of_tokens_that_other_experts_get(make):
+    torch.manual_seed(0)
+    model = make().eval()
+    data = [torch.randint(64, (32, 16))]
+    report = report_of(model, data)
+    before = sets_of(model, data, 2)
+    for row, result in zip(report["quantization"], ptqwatch.quantize_model(model, losses, data, ["rtn3", "gptq3"]), strict=True):
+        quantized = copy.deepcopy(model)
+        parameters = dict(quantized.named_parameters())
+        for name, layer in result.layers.items():
+            whole, _, part = name.partition("[")
+            stored = parameters[whole].data[int(part[:-1])] if part else parameters[whole].data
+            stored.copy_(layer.weight.view_as(stored))
+        changed = (sets_of(quantized, data, 2) != before).any(-1).double().mean().item()
+        assert row["routing_change_ratio"] == pytest.approx(changed, abs=1.5 / len(before))  # a tie may go the other way
+        assert row["fallback_tokens_ratio"] == 0
+    assert max(row["routing_change_ratio"] for row in report["quantization"]) > 0
+    assert 0 < report["noise"]["routing_change_ratio"] < 1
+
+
+def test_experts_with_few_rows_are_rounded_and_their_share_is_told():
+    torch.manual_seed(0)
+    model = from_transformers("Qwen3Moe", "grouped_mm", **QWEN).eval()
+    probe = [torch.randint(64, (32, 16))]
+    calibration = [torch.randint(64, (3, 16))]  # 96 rows for four experts
+    rtn, gptq = report_of(model, probe, calibration=calibration)["quantization"]
+    assert rtn["fallback_tokens_ratio"] == 0
+    few = {layer["name"] for layer in gptq["layers"] if layer["status"] == "too_few_tokens"}
+    assert few == {layer["name"] for layer in gptq["layers"] if "experts" in layer["name"] and layer["tokens"] < 32}
+    assert few
+    rows = torch.bincount(sets_of(model, probe, 2).flatten(), minlength=4)
+    share = sum(rows[int(name[-2])] for name in few if "gate_up" in name) / rows.sum()
+    assert gptq["fallback_tokens_ratio"] == pytest.approx(share.item(), abs=1e-3)
+
+
+def test_a_dense_model_has_no_routing():
+    model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 32), nn.Linear(32, 64))
+    report = report_of(model, [torch.randint(64, (16, 16))])
+    assert "routing_change_ratio" not in report["quantization"][0] and "fallback_tokens_ratio" not in report["quantization"][0]
+    assert "routing_change_ratio" not in report["noise"]

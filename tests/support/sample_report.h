@@ -80,6 +80,8 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.tasks = {SampleTask()};
   entry.change_nats = -delta / 3;
   entry.change_stderr_nats = delta / 25;
+  entry.routing_change_ratio = delta / 10;
+  entry.fallback_tokens_ratio = 0.004;
   return entry;
 }
 
@@ -168,6 +170,7 @@ inline NoiseReport SampleNoise() {
   noise.delta_nats = 0.031;
   noise.delta_stderr_nats = 0.0015;
   noise.probe_tokens = 65536;
+  noise.routing_change_ratio = 0.0625;
   return noise;
 }
 

@@ -68,6 +68,23 @@ std::string PredictionNotes(const Report& report, const std::vector<std::string>
   return text;
 }
 
+// What quantization does to the choices of experts, one line per quantizer of a mixture.
+std::string RoutingNotes(const Report& report, const std::vector<std::string>& names) {
+  std::string text;
+  for (const size_t i : QuantizerOrder(report.quantization)) {
+    const QuantizationReport& entry = report.quantization[i];
+    if (entry.status != ProbeStatus::kOk || !entry.routing_change_ratio) continue;
+    text += StrFormat("%s: %.3g%% of the routers' choices change", names[i],
+                      100 * *entry.routing_change_ratio);
+    if (entry.fallback_tokens_ratio.value_or(0) > 0) {
+      text += StrFormat("; experts with %.3g%% of the rows had too few to be calibrated",
+                        100 * *entry.fallback_tokens_ratio);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds, TextStyle style) {
@@ -101,7 +118,8 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
                            entry.curvature_batch_delta_stderr_nats, style.utf8),
                     StrFormat("%.1f%%", 100 * entry.coverage_ratio)});
   }
-  return StrCat(text, "\n", TextTable(rows), PredictionNotes(report, names));
+  return StrCat(text, "\n", TextTable(rows), PredictionNotes(report, names),
+                RoutingNotes(report, names));
 }
 
 }  // namespace ptqwatch::internal

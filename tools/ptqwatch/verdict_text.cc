@@ -236,11 +236,15 @@ std::string NoiseBlock(const Report& report, TextStyle style) {
   if (noise.status != ProbeStatus::kOk || !Has(noise.delta_nats)) {
     return Lines("noise", {Missing(noise.status, noise.status_detail)});
   }
-  return Lines("noise",
-               {StrCat(*noise.delta_nats > 0 ? "+" : "",
-                       EstimateText(*noise.delta_nats, noise.delta_stderr_nats, style.utf8),
-                       StrFormat(" nats, noise of %g%% of the norm of each weight",
-                                 100 * noise.relative_norm))});
+  return Lines(
+      "noise",
+      {StrCat(
+          *noise.delta_nats > 0 ? "+" : "",
+          EstimateText(*noise.delta_nats, noise.delta_stderr_nats, style.utf8),
+          StrFormat(" nats, noise of %g%% of the norm of each weight", 100 * noise.relative_norm),
+          noise.routing_change_ratio ? StrFormat(", %.3g%% of the routers' choices change",
+                                                 100 * *noise.routing_change_ratio)
+                                     : "")});
 }
 
 std::string PooledBlock(const Report& report, TextStyle style) {

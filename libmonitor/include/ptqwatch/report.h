@@ -269,6 +269,14 @@ struct QuantizationReport {
   /// on the same tokens, and its standard error over sequences. Below 0: the average gains.
   std::optional<double> change_nats = {};
   std::optional<double> change_stderr_nats = {};
+  /// Mixtures of experts only: the share of the choices of routers (one a token and router) on the
+  /// probe batches that take another set of experts with the quantized weights. Absent unless
+  /// routers choose by a top-k (docs/modules.md).
+  std::optional<double> routing_change_ratio = {};
+  /// Mixtures of experts only: of the rows that experts compute on the probe batches (one a token
+  /// and chosen expert), the share of experts that this quantizer rounds to nearest for lack of
+  /// calibration rows, or that met none and stay as they are.
+  std::optional<double> fallback_tokens_ratio = {};
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 
@@ -453,6 +461,8 @@ struct NoiseReport {
   /// Standard error of `delta_nats` over tokens and draws.
   std::optional<double> delta_stderr_nats = {};
   int64_t probe_tokens = 0;
+  /// As QuantizationReport::routing_change_ratio, with the noise.
+  std::optional<double> routing_change_ratio = {};
   friend bool operator==(const NoiseReport&, const NoiseReport&) = default;
 };
 

@@ -112,6 +112,7 @@ TEST_F(MetricCatalogTest, HasTheStartSet) {
                            "probe_loss_stderr_nats",
                            "quantized_loss_nats",
                            "quantization_displacement_norm",
+                           "routing_change_ratio",
                            "layer_quantization_error_ratio",
                            "quantization_coverage_ratio",
                            "probe_tokens",
@@ -386,10 +387,10 @@ TEST_F(MetricCatalogTest, LeavesOutWhatAFailedProbeMayHaveLeftBehind) {
   EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_probe_loss_stderr_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_probe_tokens"), IsEmpty());
-  for (const char* name :
-       {"quantization_error_ratio", "quantization_error_ratio_stderr",
-        "quantization_loss_delta_nats", "quantization_loss_delta_nats_stderr",
-        "quantized_loss_nats", "quantization_displacement_norm", "quantization_coverage_ratio"}) {
+  for (const char* name : {"quantization_error_ratio", "quantization_error_ratio_stderr",
+                           "quantization_loss_delta_nats", "quantization_loss_delta_nats_stderr",
+                           "quantized_loss_nats", "quantization_displacement_norm",
+                           "routing_change_ratio", "quantization_coverage_ratio"}) {
     const std::vector<std::string> samples = Collect(std::string("ptqwatch_") + name);
     ASSERT_EQ(samples.size(), 1u) << name;
     EXPECT_THAT(samples[0], HasSubstr("rtn,4,int,=")) << name;

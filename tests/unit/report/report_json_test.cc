@@ -41,7 +41,7 @@ TEST(ReportJson, HasTheLossUnderNoise) {
   EXPECT_EQ(line.at("noise"),
             json::parse(R"({"status": "ok", "status_detail": "quiet", "relative_norm": 0.1,
                             "draws": 8, "delta_nats": 0.031, "delta_stderr_nats": 0.0015,
-                            "probe_tokens": 65536})"));
+                            "probe_tokens": 65536, "routing_change_ratio": 0.0625})"));
 }
 
 TEST(ReportJson, HasTheLossOnAllProbeSets) {
@@ -93,8 +93,8 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "top_eigenvector_alignment loss_along beyond_quadratic_scale critical_sharpness "
       "accuracy_ratio accuracy_degradation_ratio "
       "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule "
-      "change_nats change_stderr_nats");
-  EXPECT_EQ(entry.size(), 34u);
+      "change_nats change_stderr_nats routing_change_ratio fallback_tokens_ratio");
+  EXPECT_EQ(entry.size(), 36u);
   EXPECT_EQ(entry.at("tasks").at(0),
             json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
                             "value_stderr": 0.015, "degradation_ratio": 0.08,
@@ -126,7 +126,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization shape change_nats change_stderr_nats");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 34u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 36u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");

@@ -35,13 +35,17 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "average    of 5 snapshots (decay 0.900): loss 1.6600, gptq3 E 3.66\u00b10.18%\n"
       "mixed      gptq3, 1 layer at 4 bits: 0.208 -> 0.1600\u00b10.0070 nats\n"
       "pooled     gptq3 E 11.70\u00b10.30%, 0.2050\u00b10.0060 nats on 196608 tokens of 3 sets\n"
-      "noise      +0.0310\u00b10.0015 nats, noise of 10% of the norm of each weight\n"
+      "noise      +0.0310\u00b10.0015 nats, noise of 10% of the norm of each weight, 6.25% of the "
+      "routers' choices change\n"
       "predicted  decay of 3200 steps, from step 8000: loss 1.580, gptq3 E 8.8% (7.1 to 10.9)\n"
       "\n"
       "quantizer        error  loss change (nats)  predicted  on its batch  covered\n"
       "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187   0.229\u00b10.014    "
       "30.0%\n"
-      "rtn4           timeout                   -          -             -    30.0%\n");
+      "rtn4           timeout                   -          -             -    30.0%\n"
+      "gptq3: 2.08% of the routers' choices change; experts with 0.4% of the rows had too few to "
+      "be "
+      "calibrated\n");
 }
 
 TEST(ReportBlock, SaysWhatNothingRestsOn) {

@@ -156,6 +156,11 @@ TEST(PooledBlock, ShowsAllProbeSetsOrWhichAreMissing) {
 
 TEST(NoiseBlock, ShowsWhatNoiseCosts) {
   Report report = testing::SampleReport().report;
+  EXPECT_EQ(
+      NoiseBlock(report, {}),
+      "noise      +0.0310+-0.0015 nats, noise of 10% of the norm of each weight, 6.25% of the "
+      "routers' choices change\n");
+  report.noise->routing_change_ratio.reset();
   EXPECT_EQ(NoiseBlock(report, {}),
             "noise      +0.0310+-0.0015 nats, noise of 10% of the norm of each weight\n");
   report.noise->status = ProbeStatus::kNonFinite;
