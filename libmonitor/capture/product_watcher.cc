@@ -283,11 +283,12 @@ bool ProductWatcher::OnStack(const at::Tensor& left, const at::Tensor& right) {
 }
 
 // The rows of `input` are sorted by matrix, with `ends` behind the last of each; those behind the
-// last end belong to none.
+// last end belong to none. Without `ends` it is a batched product.
 void ProductWatcher::OnGrouped(const at::Tensor& input, const at::Tensor& factor,
                                const at::Tensor& ends) {
+  if (!ends.defined()) return OnMatrixProduct(input, factor);
   const auto stack = StackOf(factor);
-  if (!stack || !ends.defined() || input.dim() != 2) {
+  if (!stack || input.dim() != 2) {
     if (const auto found = weights_.Find(factor)) uncovered_.emplace(found->entry, kPart);
     return;
   }

@@ -310,6 +310,25 @@ TEST_P(GroupedExpertsTest, HaveTheRowsUpToTheirEnds) {
   EXPECT_EQ(grams[static_cast<size_t>(plan.layers[1].gram)].tokens, 0);
 }
 
+TEST_P(GroupedExpertsTest, WithoutEndsEachHasItsBatch) {
+  const bool copied = GetParam();
+  Fixture fixture(std::vector<Batch>{{Random({3, 4, 8}, 1)}},
+                  {{"experts", Random({3, 4, 8}, 3)}, {"out", Random({2, 4}, 4)}},
+                  [copied](const TensorMap& w, const Batch& b) -> LossValues {
+                    at::Tensor experts = w.at("experts");
+                    if (copied) experts = experts.to(at::kBFloat16).to(at::kFloat);
+                    const at::Tensor y = at::_grouped_mm(b[0], experts.transpose(-2, -1));
+                    return at::linear(y, w.at("out")).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_THAT(Names(plan), ElementsAre("experts[0]", "experts[1]", "experts[2]", "out"));
+  const std::vector<GramStatistics> grams = fixture.Grams(plan);
+  for (int64_t e = 0; e < 3; ++e) {
+    ExpectGram(grams[static_cast<size_t>(plan.layers[static_cast<size_t>(e)].gram)],
+               NaiveGram({fixture.batches[0][0][e]}));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Copied, GroupedExpertsTest, ::testing::Bool());
 
 TEST(UnseenWeights, AreSharesOfTheMatricesThatWouldBeQuantized) {
