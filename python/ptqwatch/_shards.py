@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 # Parts of parameter names that wrappers add.
 _WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
 
+
 def without_wrappers(name):
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
@@ -56,6 +57,16 @@ def _of_fsdp1(model):
     return parts
 
 
+def _buffer_types(model):
+    """The types that buffers had, by id, before FSDP1's mixed precision rounded them in place: its first forward pass does."""
+    types = {}
+    for module in model.modules():
+        recorded = {without_wrappers(name): dtype for name, dtype in getattr(module, "_buffer_name_to_orig_dtype", {}).items()}
+        for name, buffer in module.named_buffers(remove_duplicate=False) if recorded else ():
+            types[id(buffer)] = recorded.get(without_wrappers(name), buffer.dtype)
+    return types
+
+
 def _of_zero3(parameter):
     """The part of a parameter that DeepSpeed's ZeRO-3 has partitioned. What lies behind the last element was never written."""
     shard = getattr(parameter, "ds_tensor", None)
@@ -72,7 +83,7 @@ def parts_of(model, named):
     """The model's tensors as (name, tensor, is_parameter, Part), or None if it is not sharded. `named` has those that its modules list. ValueError, naming
     the tensor, for what cannot be expressed."""
     flat = _of_fsdp1(model)
-    names = {}
+    names, types = {}, _buffer_types(model) if flat else {}
     if flat:
         for prefix, module in model.named_modules(remove_duplicate=False):
             for name, part in flat.get(id(module), {}).items():
@@ -93,7 +104,7 @@ def parts_of(model, named):
                 part = Part(value._local_tensor, tuple(value.shape), box_of(value))
                 sharded = sharded or part.local.shape != value.shape
             else:
-                part = Part(value, tuple(value.shape), [0] * value.dim())
+                part = Part(value.to(types.get(id(value), value.dtype)), tuple(value.shape), [0] * value.dim())
         except ValueError as error:
             raise ValueError(f"{'parameter' if is_parameter else 'buffer'} '{name}' is sharded over ranks, and {error}") from error
         listed.append((name, value, is_parameter, part))

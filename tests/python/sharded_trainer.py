@@ -127,11 +127,13 @@ def shard(model, layout):
     if layout == "fsdp":
         fully_shard(model.up, mesh=init_device_mesh("cpu", (ranks,)))
         return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
-    if layout == "fsdp1":
-        from torch.distributed.fsdp import FullyShardedDataParallel
+    if layout.startswith("fsdp1"):
+        from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 
-        model.up = FullyShardedDataParallel(model.up, use_orig_params=True, device_id=torch.device("cpu"))
-        return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+        rounded = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16) if layout == "fsdp1_mixed" else None
+        options = {"use_orig_params": True, "device_id": torch.device("cpu"), "mixed_precision": rounded}
+        model.up = FullyShardedDataParallel(model.up, **options)
+        return FullyShardedDataParallel(model, **options)
     if layout == "zero3":
         for number, parameter in enumerate(model.parameters()):  # as DeepSpeed marks them
             size = -(-parameter.numel() // ranks)
@@ -234,7 +236,7 @@ def main():
         set_gradients(parameters, step)
         optimizer.step()
         optimizer.zero_grad()
-        if layout in ("mixed", "mixed_kept", "compiled", "offload"):
+        if layout in ("mixed", "mixed_kept", "fsdp1_mixed", "compiled", "offload"):
             with torch.no_grad():
                 model(tiny.draw(2, 1)[0])
         if fault != "apart":  # training lets the ranks wait for each other

@@ -42,9 +42,11 @@ def without_edge(report):
     return {**report, "curvature": {key: value for key, value in report["curvature"].items() if key != "optimizer" and not key.startswith("edge_of_stability")}}
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("mixed", 2), ("mixed_kept", 2), ("fsdp1", 2), ("compiled", 2), ("offload", 2)])
+@pytest.mark.parametrize(("layout", "ranks"), [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("mixed", 2), ("mixed_kept", 2), ("fsdp1", 2), ("fsdp1_mixed", 2), ("compiled", 2),
+                                               ("offload", 2)])
 def test_reports_are_those_of_one_process(train, layout, ranks):
-    """Uneven and empty shards, a tied head, a frozen bias; "mixed" is unsharded in bfloat16 at each snapshot, and "compiled" has an activation checkpoint
+    """Uneven and empty shards, a tied head, a frozen bias; "mixed" is unsharded in bfloat16 at each snapshot, "fsdp1_mixed" has rounded its
+    buffers, too, and "compiled" has an activation checkpoint
     inside."""
     plain, _ = train("plain", 1)
     assert plain["step"] == 4 and plain["curvature"]["edge_of_stability_ratio"]
