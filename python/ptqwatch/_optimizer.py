@@ -8,8 +8,8 @@ _KINDS = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD:
 
 
 def unwrap(optimizer):
-    """The optimizer inside wrappers such as accelerate's."""
-    while hasattr(optimizer, "optimizer"):
+    """The optimizer inside wrappers such as accelerate's. A chain of several, as Megatron's, has no one inside."""
+    while len(getattr(optimizer, "chained_optimizers", (optimizer,))) == 1 and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer
     return optimizer
 

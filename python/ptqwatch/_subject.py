@@ -83,14 +83,16 @@ def is_sharded(model):
         return True
 
 
-def _gathers_late(holder):
-    return bool(getattr(getattr(holder, "ddp_config", None), "overlap_param_gather", False))
+def _gathers_late(model, optimizer):
+    """Megatron's wrapped model and its optimizer have `ddp_config`; the chain that it makes of optimizers has their `config`."""
+    configs = [getattr(optimizer, "config", None), *(getattr(holder, "ddp_config", None) for holder in (optimizer, *model.modules()))]
+    return any(getattr(config, "overlap_param_gather", False) for config in configs)
 
 
 def refusal_of(model, optimizer, parts):
     """Why this model cannot be watched in its process; empty if it can. `parts`: those of a sharded one."""
     instead = "its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
-    if any(map(_gathers_late, [optimizer, *model.modules()])):
+    if _gathers_late(model, optimizer):
         return (f"Megatron's overlap_param_gather leaves old weights in the model after optimizer.step(), until its next forward pass: switch it off; or {instead}")
     for name, value, is_parameter in named_tensors(model) if parts is None else [part[:3] for part in parts]:
         kind = "parameter" if is_parameter else "buffer"

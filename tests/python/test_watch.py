@@ -374,6 +374,34 @@ def test_weights_that_megatron_gathers_later_are_refused():
     assert watch(model, on_failure="error").stop()
 
 
+class ChainedOptimizer:
+    """Has of Megatron-Core 0.16's class of this name what watch() sees."""
+
+    def __init__(self, *optimizers, **config):
+        self.config = types.SimpleNamespace(**config)
+        self.chained_optimizers = optimizers
+        self.param_groups = [group for each in optimizers for group in each.param_groups]
+
+    @property
+    def optimizer(self):
+        assert len(self.chained_optimizers) == 1
+        return self.chained_optimizers[0]
+
+
+def test_a_chain_of_optimizers_says_that_weights_are_gathered_later():
+    model = tiny.make_model()
+    chain = ChainedOptimizer(torch.optim.AdamW(model.parameters()), overlap_param_gather=True)
+    assert "overlap_param_gather" in watch(model, optimizer=chain, on_failure="inert").failure
+
+
+def test_a_chain_of_several_optimizers_is_not_looked_through(caplog):
+    model = tiny.make_model()
+    parameters = list(model.parameters())
+    chain = ChainedOptimizer(torch.optim.AdamW(parameters[:2]), torch.optim.AdamW(parameters[2:]), overlap_param_gather=False)
+    assert watch(model, optimizer=chain, on_failure="error").stop()
+    assert "no formula for ChainedOptimizer" in caplog.text
+
+
 def test_parameters_without_a_shape_are_refused():
     lazy = tiny.make_model()
     lazy.head = torch.nn.LazyLinear(tiny.VOCABULARY)
