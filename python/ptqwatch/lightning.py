@@ -45,10 +45,11 @@ class PtqwatchCallback(Callback):
         self._reports = None
 
     def on_train_start(self, trainer, pl_module):
-        whole = trainer.strategy.model  # FSDPStrategy's root is around the module
-        model = whole if isinstance(whole, torch.nn.Module) and is_sharded(whole) else pl_module
-        if not trainer.is_global_zero and model is pl_module:
+        whole = trainer.strategy.model  # FSDPStrategy's root is around the module; ModelParallelStrategy has the module itself
+        sharded = isinstance(whole, torch.nn.Module) and is_sharded(whole)
+        if not trainer.is_global_zero and not sharded:
             return
+        model = whole if sharded else pl_module
         if self.monitor is not None:
             self.monitor.stop()
         arguments = {"ranks_from_environment": False, **self._arguments}  # the others have no monitor

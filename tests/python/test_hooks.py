@@ -1,5 +1,6 @@
 """Callbacks for the Trainers of Hugging Face and Lightning."""
 
+import importlib
 import sys
 import types
 
@@ -188,7 +189,9 @@ class Stub:
         self.loggers = [self.Logger()]
 
 
-def test_lightning_with_a_stub_of_its_trainer(tmp_path, monkeypatch):
+@pytest.fixture
+def lightning(monkeypatch):
+    """ptqwatch.lightning, with a stub of the base class."""
     package = types.ModuleType("lightning.pytorch.callbacks")
     package.Callback = type("Callback", (), {})
     for name in ("lightning", "lightning.pytorch"):
@@ -196,12 +199,27 @@ def test_lightning_with_a_stub_of_its_trainer(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", package)
     monkeypatch.delitem(sys.modules, "ptqwatch.lightning", raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")  # as Lightning's launcher does
-    from ptqwatch.lightning import PtqwatchCallback
+    return importlib.import_module("ptqwatch.lightning")
 
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_lightning_watches_a_sharded_module_on_all_ranks(lightning, tmp_path, monkeypatch, sharded):
+    """ModelParallelStrategy has the module itself as its model."""
+    monkeypatch.setattr(lightning, "watch", FakeMonitor)
+    monkeypatch.setattr(lightning, "is_sharded", lambda model: sharded)
+    model = tiny.make_model()
+    trainer = Stub(tmp_path, model, torch.optim.SGD(model.parameters(), lr=1.0))
+    trainer.is_global_zero = False
+    callback = lightning.PtqwatchCallback(losses=tiny.token_losses, probe=[])
+    callback.on_train_start(trainer, model)
+    assert (callback.monitor is not None) == sharded
+
+
+def test_lightning_with_a_stub_of_its_trainer(lightning, tmp_path):
     model = tiny.make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     trainer = Stub(tmp_path, model, optimizer)
-    callback = PtqwatchCallback(losses=tiny.token_losses, probe=tiny.probe_batches(), **OPTIONS)
+    callback = lightning.PtqwatchCallback(losses=tiny.token_losses, probe=tiny.probe_batches(), **OPTIONS)
     callback.on_train_start(trainer, model)
     for batch in range(20):
         loss = tiny.token_losses(model, tiny.draw(4, batch)).mean()
