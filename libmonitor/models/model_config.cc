@@ -19,6 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxBlocks = 10'000;
+constexpr int64_t kMaxExperts = 10'000;
 constexpr std::string_view kActivations[] = {"gelu", "silu", "xielu", "gelu_new",
                                              "gelu_pytorch_tanh"};
 constexpr std::string_view kLayerTypes[] = {"full_attention", "sliding_attention"};
@@ -203,8 +204,10 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
 
 // The number of experts, which transformers takes under either name.
 absl::StatusOr<int64_t> ReadExperts(const ConfigReader& config, int64_t fallback) {
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t experts, config.Size("num_experts", fallback));
-  PTQWATCH_ASSIGN_OR_RETURN(const int64_t local, config.Size("num_local_experts", experts));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t experts,
+                            config.Size("num_experts", fallback, 1, kMaxExperts));
+  PTQWATCH_ASSIGN_OR_RETURN(const int64_t local,
+                            config.Size("num_local_experts", experts, 1, kMaxExperts));
   if (config.Has("num_experts") && local != experts) {
     return config.Error("num_local_experts", StrCat("is ", local, ", but num_experts ", experts));
   }

@@ -4,8 +4,10 @@
 #include <iterator>
 #include <numeric>
 
+#include "ATen/TensorOperators.h"
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/empty.h"
+#include "ATen/ops/full.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_join.h"
@@ -13,7 +15,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
-#include "snapshot/average_weights.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -25,12 +26,21 @@ using ReadPartTensor = absl::FunctionRef<absl::StatusOr<at::Tensor>(const Weight
 
 absl::StatusOr<at::Tensor> MeanOfParts(const std::vector<AverageReader::Part>& parts,
                                        ReadPartTensor read) {
-  std::vector<at::Tensor> values;
-  for (const auto& [name, reader] : parts) {
-    PTQWATCH_ASSIGN_OR_RETURN(at::Tensor value, read(*reader));
-    values.push_back(std::move(value));
-  }
-  return Guard([&]() -> absl::StatusOr<at::Tensor> { return MeanOf(values); });
+  // As MeanOf, with one part in memory at a time: an expert is a row of a stack.
+  return Guard([&]() -> absl::StatusOr<at::Tensor> {
+    const at::NoGradGuard no_grad;
+    at::Tensor sum;
+    for (const auto& [name, reader] : parts) {
+      PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor value, read(*reader));
+      if (sum.defined()) {
+        sum.add_(value);
+      } else {
+        sum = value.to(at::kDouble);
+      }
+    }
+    return sum.div_(at::full({}, static_cast<double>(std::ssize(parts)), sum.options()))
+        .to(at::kFloat);
+  });
 }
 
 }  // namespace

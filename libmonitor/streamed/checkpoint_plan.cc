@@ -84,14 +84,14 @@ int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSp
   return factor + rest + turned;
 }
 
-}  // namespace
-
 // Numbers of a token in an expert: its rows, what each step makes of them, and what goes into the
 // sum.
 int64_t ExpertNumbers(const ModelConfig& config) {
   const int64_t steps = config.mixture->clamped ? 12 : 4;
   return 3 * config.hidden + steps * config.mixture->intermediate;
 }
+
+}  // namespace
 
 int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> linears,
                      int64_t length) {

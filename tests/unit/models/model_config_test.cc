@@ -144,10 +144,13 @@ TEST(ModelConfigTest, SomeMixturesHaveASharedExpert) {
   for (const LayerConfig& layer : Parsed(config).layers) windows.push_back(layer.window);
   EXPECT_EQ(windows, std::vector<int64_t>({5, 0, 5, 0, 0, 0, 0, 0}));
   config = Config("granitemoeshared");
-  EXPECT_EQ(Parsed(config).mixture->shared, SharedExpert::kFused);
-  EXPECT_EQ(Parsed(config).mixture->shared_intermediate, 1024);
-  config["shared_intermediate_size"] = 0;
   EXPECT_EQ(Parsed(config).mixture->shared, SharedExpert::kNone);
+  config["shared_intermediate_size"] = 24;
+  EXPECT_EQ(Parsed(config).mixture->shared, SharedExpert::kFused);
+  EXPECT_EQ(Parsed(config).mixture->shared_intermediate, 24);
+  config = Config("olmoe");
+  config["num_experts"] = 10'001;
+  EXPECT_THAT(Refusal(config), HasSubstr("num_experts"));
 }
 
 TEST(ModelConfigTest, OtherMixturesWeighTheChosenExperts) {
