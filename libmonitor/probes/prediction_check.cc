@@ -25,6 +25,7 @@ bool Holds(const LossAlong& along) {
 std::string PredictionProblem(const ErrorCurvature& error, const QuantizationReport& measured) {
   QuantizationReport both;
   both.delta_nats = measured.delta_nats;
+  both.routing_change_ratio = measured.routing_change_ratio;
   both.predicted_delta_nats = error.predicted_delta_nats;
   both.curvature_batch_delta_nats = error.delta_nats;
   both.curvature_batch_delta_stderr_nats = error.delta_stderr_nats;

@@ -27,6 +27,10 @@ std::string PredictionProblem(const QuantizationReport& measured) {
       predicted, total, own);
   if (error) text += StrFormat(" (+-%.2g)", *error);
   if (measured.delta_nats) text += StrFormat(", the probe data %.2g", *measured.delta_nats);
+  if (measured.routing_change_ratio.value_or(0) > 0) {
+    text += StrFormat("; it does not see that %.2g %% of the routers' choices change",
+                      100 * *measured.routing_change_ratio);
+  }
   return text;
 }
 

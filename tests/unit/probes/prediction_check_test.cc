@@ -13,6 +13,7 @@ namespace prediction_check_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string Problem(double predicted, double on_batch, std::optional<double> stderr_nats,
                     std::optional<double> on_probe) {
@@ -44,6 +45,17 @@ TEST(PredictionProblem, IsABatchTooSmallForIt) {
 
 TEST(PredictionProblem, IsALossThatIsNotAParabola) {
   EXPECT_THAT(Problem(0.02, 0.05, 0.001, 0.05), HasSubstr("in error"));
+}
+
+TEST(PredictionProblem, NamesTheChoicesOfExpertsThatNoSecondOrderSees) {
+  const ErrorCurvature error{
+      .predicted_delta_nats = 0.02, .delta_nats = 0.05, .delta_stderr_nats = 0.001};
+  QuantizationReport measured;
+  measured.routing_change_ratio = 0.125;
+  EXPECT_THAT(PredictionProblem(error, measured),
+              HasSubstr("it does not see that 12 % of the routers' choices change"));
+  measured.routing_change_ratio = 0;
+  EXPECT_THAT(PredictionProblem(error, measured), Not(HasSubstr("routers")));
 }
 
 LossAlong Along(double scale, std::optional<double> delta, double predicted, double error) {
