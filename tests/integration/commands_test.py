@@ -65,6 +65,7 @@ SLOW = {
     "tests/benchmarks/compare_quantizers": "tests/benchmarks/compare_quantizers --rows 128 --cols 128 --tokens 256 --repeats 1 build/release",
     "tests/benchmarks/compare_curvature": "tests/benchmarks/compare_curvature --help",  # judges, so its smallest settings may fail
     "tests/benchmarks/python_process.py": "tests/benchmarks/python_process.py build/release --quick",
+    "tests/benchmarks/default_attention.py": "tests/benchmarks/default_attention.py build/release --repeats 1 --width 16 --length 16 --train 2",
     "tests/benchmarks/act_on_alert.py": "tests/benchmarks/act_on_alert.py build/release/bin/act_on_alert --seeds 0 --acts ignore --steps 600",
     "tests/benchmarks/subscribers": "tests/benchmarks/subscribers --rounds 1 --clients 2 build/release/bin/char_gpt",
     "tests/benchmarks/serve_load": "tests/benchmarks/serve_load --runs 2 --reports 20 --clients 4 --deaf 1 --rounds 1 build/release/bin",
