@@ -67,6 +67,19 @@ def _buffer_types(model):
     return types
 
 
+def _master_of(parameter, shard):
+    """DeepSpeed's wider copy of a partition, which its optimizer updates; the partition itself if there is none."""
+    holder = getattr(parameter, "_z3_optimizer", None)
+    place = holder and getattr(holder, "grad_position", {}).get(holder.get_param_id(parameter))
+    if not place:  # frozen
+        return shard
+    group, begin, count = place
+    flat = holder.fp32_partitioned_groups_flat[group].detach()
+    if flat.numel() < begin + count:
+        raise ValueError("the optimizer's copy of its partition of DeepSpeed's ZeRO-3 is not in memory")
+    return flat.narrow(0, begin, count) if flat.dtype.itemsize > shard.dtype.itemsize else shard
+
+
 def _of_zero3(parameter):
     """The part of a parameter that DeepSpeed's ZeRO-3 has partitioned. What lies behind the last element was never written."""
     shard = getattr(parameter, "ds_tensor", None)
@@ -76,7 +89,8 @@ def _of_zero3(parameter):
         raise ValueError("its partition of DeepSpeed's ZeRO-3 is quantized")
     total = math.prod(parameter.ds_shape)
     begin = min(shard.numel() * torch.distributed.get_rank(parameter.ds_process_group), total)
-    return _run(shard.view(-1), 0, min(shard.numel(), total - begin), parameter.ds_shape, begin)._replace(held=False)
+    master = _master_of(parameter, shard).view(-1)
+    return _run(master, 0, min(shard.numel(), total - begin), parameter.ds_shape, begin)._replace(held=False)
 
 
 def parts_of(model, named):

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -95,6 +96,24 @@ def shard_experts(model, layout):
     return fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
 
 
+def shard_zero3(model):
+    """Marks parameters as DeepSpeed does that trains in bfloat16. What the optimizer has are partitions in float32, one behind the other."""
+    ranks, partitions, places = dist.get_world_size(), [], {}
+    holder = SimpleNamespace(grad_position=places, get_param_id=lambda parameter: parameter.ds_id)
+    for number, parameter in enumerate(model.parameters()):
+        size = -(-parameter.numel() // ranks)
+        whole = torch.full((size * ranks,), float("nan"))  # behind the last element, memory that nobody has written
+        whole[:parameter.numel()] = parameter.detach().flatten()
+        parameter.ds_id, parameter.ds_shape, parameter.ds_process_group, parameter._z3_optimizer = number, parameter.shape, dist.group.WORLD, holder
+        parameter.ds_tensor = whole[dist.get_rank() * size:][:size].clone()
+        parameter.data = torch.empty(0)
+        if parameter.requires_grad:
+            places[number] = [0, sum(map(len, partitions)), size]
+            partitions.append(parameter.ds_tensor)
+            parameter.ds_tensor = parameter.ds_tensor.bfloat16()
+    holder.fp32_partitioned_groups_flat = [nn.Parameter(torch.cat(partitions))]
+
+
 def shard(model, layout):
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.device_mesh import init_device_mesh
@@ -135,13 +154,7 @@ def shard(model, layout):
         model.up = FullyShardedDataParallel(model.up, **options)
         return FullyShardedDataParallel(model, **options)
     if layout == "zero3":
-        for number, parameter in enumerate(model.parameters()):  # as DeepSpeed marks them
-            size = -(-parameter.numel() // ranks)
-            whole = torch.full((size * ranks,), float("nan"))  # behind the last element, memory that nobody has written
-            whole[:parameter.numel()] = parameter.detach().flatten()
-            parameter.ds_id, parameter.ds_shape, parameter.ds_process_group = number, parameter.shape, dist.group.WORLD
-            parameter.ds_tensor = whole[dist.get_rank() * size:][:size].clone()
-            parameter.data = torch.empty(0)
+        shard_zero3(model)
     return model
 
 
@@ -165,8 +178,6 @@ def set_gradients(parameters, step):
 
 def by_callback(model, rank, options):
     """The monitor that the callback for Hugging Face's Trainer makes."""
-    from types import SimpleNamespace
-
     from ptqwatch.hf import PtqwatchCallback
 
     callback = PtqwatchCallback(**options)
@@ -211,7 +222,7 @@ def main():
     model = shard(model, layout)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if layout == "zero3":
-        parameters = [nn.Parameter(parameter.ds_tensor) for parameter in parameters]
+        parameters = parameters[0]._z3_optimizer.fp32_partitioned_groups_flat
     optimizer = torch.optim.AdamW(parameters, lr=2.0**-7, weight_decay=0, betas=(0.5, 0.5))
     options = {"losses": "sharded_trainer:losses", "probe": tiny.probe_batches(), "build": build, "every": every, "run_dir": run_dir, "quantizers": "rtn3,gptq4",
                "optimizer": None if fault == "no_optimizer" else optimizer, "max_overhead": 1.0, "adapt_plan": False, "on_failure": "error"}
