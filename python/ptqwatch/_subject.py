@@ -84,9 +84,12 @@ def is_sharded(model):
 
 
 def _gathers_late(model, optimizer):
-    """Megatron's wrapped model and its optimizer have `ddp_config`; the chain that it makes of optimizers has their `config`."""
+    """Megatron's wrapped model and its optimizer have `ddp_config`; the chain that it makes of optimizers has their `config`, and the module inside the
+    wrapper has its hooks."""
     configs = [getattr(optimizer, "config", None), *(getattr(holder, "ddp_config", None) for holder in (optimizer, *model.modules()))]
-    return any(getattr(config, "overlap_param_gather", False) for config in configs)
+    hooks = [hook for part in model.modules() for hook in part._forward_pre_hooks.values()]
+    return (any(getattr(config, "overlap_param_gather", False) for config in configs)
+            or any("DistributedDataParallel._make_forward_pre_hook." in getattr(hook, "__qualname__", "") for hook in hooks))
 
 
 def refusal_of(model, optimizer, parts):

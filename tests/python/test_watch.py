@@ -374,6 +374,21 @@ def test_weights_that_megatron_gathers_later_are_refused():
     assert watch(model, on_failure="error").stop()
 
 
+class DistributedDataParallel:
+    """Has of Megatron-Core 0.16's class of this name what makes hooks."""
+
+    def _make_forward_pre_hook(self):
+        return lambda module, *unused: None
+
+
+def test_a_module_without_its_wrapper_says_that_weights_are_gathered_later():
+    model = tiny.make_model()
+    hook = model.up.register_forward_pre_hook(DistributedDataParallel()._make_forward_pre_hook())
+    assert "overlap_param_gather" in watch(model, on_failure="inert").failure
+    hook.remove()
+    assert watch(model, on_failure="error").stop()
+
+
 class ChainedOptimizer:
     """Has of Megatron-Core 0.16's class of this name what watch() sees."""
 
