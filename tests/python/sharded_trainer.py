@@ -9,7 +9,8 @@ import json
 import os
 import sys
 import time
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -159,11 +160,28 @@ def shard(model, layout):
 
 
 class Silence(torch.utils._python_dispatch.TorchDispatchMode):
-    """Raises where something communicates."""
+    """Raises where something communicates, or would make a group or use the store."""
+
+    _LOCAL = ("get_", "is_", "supports_")  # functions that answer from this process
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         assert function.namespace not in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp"), function
         return function(*args, **(kwargs or {}))
+
+    def __enter__(self):
+        functions = dist.distributed_c10d
+        names = [name for name in functions.__all__ if type(vars(functions)[name]) is FunctionType and not name.startswith(self._LOCAL)]
+        loud = [(owner, name) for name in names for owner in (functions, dist) if hasattr(owner, name)] + [(dist, "init_device_mesh")]
+        loud += [(dist.Store, name) for name in ("add", "append", "barrier", "check", "compare_set", "get", "multi_get", "multi_set", "set", "wait")]
+        self._patches = [mock.patch.object(owner, name, mock.Mock(side_effect=AssertionError(name))) for owner, name in loud]
+        for patch in self._patches:
+            patch.start()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        for patch in self._patches:
+            patch.stop()
 
 
 def set_gradients(parameters, step):
@@ -176,13 +194,40 @@ def set_gradients(parameters, step):
         parameter.grad = gradient
 
 
-def by_callback(model, rank, options):
-    """The monitor that the callback for Hugging Face's Trainer makes."""
-    from ptqwatch.hf import PtqwatchCallback
+class ByCallback:
+    """The monitor that the callbacks make and call: Hugging Face's on rank 0, Lightning's, beside a stub of its package, on the others."""
 
-    callback = PtqwatchCallback(**options)
-    callback.on_train_begin(SimpleNamespace(output_dir="."), SimpleNamespace(is_world_process_zero=rank == 0), None, model=model)
-    return callback.monitor
+    def __init__(self, model, rank, options):
+        self._optimizer = options["optimizer"]
+        self._trainer = SimpleNamespace(is_world_process_zero=rank == 0, is_global_zero=rank == 0, global_step=0, num_input_tokens_seen=0, log_history=[],
+                                        strategy=SimpleNamespace(model=model), optimizers=[self._optimizer], accumulate_grad_batches=1, loggers=[])
+        self._hugging_face = rank == 0
+        if self._hugging_face:
+            from ptqwatch.hf import PtqwatchCallback
+        else:
+            sys.modules["lightning.pytorch.callbacks"] = SimpleNamespace(Callback=type("Callback", (), {}))
+            sys.modules.update(dict.fromkeys(("lightning", "lightning.pytorch"), SimpleNamespace()))
+            from ptqwatch.lightning import PtqwatchCallback
+        self._callback = PtqwatchCallback(finish_timeout=100.0, **options)
+        if self._hugging_face:
+            self._callback.on_train_begin(None, self._trainer, None, model=model, optimizer=self._optimizer)
+        else:
+            self._callback.on_train_start(self._trainer, model)
+        self.latest, self.describe, self.stop = self._callback.monitor.latest, self._callback.monitor.describe, self._callback.monitor.stop
+
+    def step(self, step, lr):
+        self._trainer.global_step = step
+        if self._hugging_face:
+            self._callback.on_pre_optimizer_step(None, self._trainer, None, optimizer=self._optimizer)
+            self._callback.on_log(None, self._trainer, None, logs={"loss": 1.0})
+            self._callback.on_step_end(None, self._trainer, None)
+        else:
+            self._callback.on_before_optimizer_step(self._trainer, None, self._optimizer)
+            self._callback.on_train_batch_end(self._trainer, None, {"loss": torch.ones(())}, None, step)
+
+    def finish(self, _):
+        self._callback.on_train_end(*([None] if self._hugging_face else []), self._trainer, None)
+        return not self._hugging_face or self._trainer.log_history[-1]["ptqwatch/step"] == self._trainer.global_step
 
 
 def train(model, rank, ranks, steps, optimizer, monitor=None):
@@ -238,9 +283,8 @@ def main():
         train(model, rank, ranks, steps, optimizer, ptqwatch.watch(model, **options) if fault == "train_watched" else None)
         os._exit(0)
     silence = Silence()
-    silence.__enter__()
-    monitor = by_callback(model, rank, options) if fault == "hf" else ptqwatch.watch(model, **options)
-    silence.__exit__(None, None, None)
+    with silence:
+        monitor = ByCallback(model, rank, options) if fault == "callbacks" else ptqwatch.watch(model, **options)
     for step in range(1, steps + 1):
         if layout in ("compiled", "offload", "mixed_kept"):
             losses(model, tiny.draw(2, 1)).mean().backward()

@@ -106,9 +106,10 @@ def test_what_cannot_be_measured_is_refused_on_all_ranks(train, layout, fault, s
         train(layout, 2, fault)
 
 
-def test_the_callback_watches_on_every_rank(train):
+def test_the_callbacks_watch_on_every_rank(train):
+    """Without communicating, as all tests of this file."""
     pytest.importorskip("transformers")
-    assert train("fsdp", 2, "hf")[0] == train("plain", 1)[0]
+    assert train("fsdp", 2, "callbacks")[0] == train("plain", 1)[0]
 
 
 def test_training_ends_with_the_same_bits_with_and_without(train):
