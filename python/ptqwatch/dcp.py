@@ -268,8 +268,8 @@ def _convert(checkpoint, folder, dest, args):
 
 
 def _step(name):
-    """The step in a checkpoint's name, as ptqwatch trajectory finds it; -1 if there is none."""
-    found = re.search(r"(?:^|[-_])(?:global_step|step|checkpoint|ckpt|iter)[-_]?(\d+)", name)
+    """The step in a checkpoint's name, as ptqwatch trajectory finds it (ParseCheckpointName); -1 if there is none."""
+    found = re.fullmatch(r"(?:.+[-_])?(?:global_step|step|checkpoint|ckpt|iter)[-_]?(\d{1,18})(?:[-_]tokens\d+(?:\.\d+)?[KMBT]?)?", name)
     return int(found[1]) if found and not name.startswith("tmp") else -1
 
 

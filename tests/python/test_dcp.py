@@ -285,6 +285,15 @@ def test_a_checkpoint_that_is_written_anew_meanwhile_is_left_out(folders, monkey
     assert capsys.readouterr().err == "step-10 is left out: it was written anew meanwhile\n" and list(dest.iterdir()) == []
 
 
+@pytest.mark.parametrize(("step", "names"), [
+    (10, ["step10", "step-10", "step_010", "global_step10", "iter_0000010", "checkpoint-10", "ckpt_10", "stage1-step10", "a-step-b-step10", "step10-tokens2.5M", "step10_tokens300"]),
+    (-1, ["main", "10", "step", "step-", "footstep5", "-step5", "step5-unsharded", "step-5.partial", "step-5_old", "step5x", "step5-tokensB", "step5-tokens1.2.3B",
+          "step99999999999999999999", "tmp-checkpoint-5"])])
+def test_steps_are_those_that_trajectory_finds(step, names):
+    """checkpoint_name_test has the same names, but those that are written at the time."""
+    assert {name: dcp._step(name) for name in names} == dict.fromkeys(names, step)
+
+
 def test_converts_once(folders, capsys):
     source, dest, config = folders
     save(titan_state(LLAMA), source / "step-10")
