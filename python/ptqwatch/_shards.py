@@ -87,9 +87,9 @@ def _of_zero3(parameter):
         raise ValueError("its partition of DeepSpeed's ZeRO-3 is not in memory")
     if hasattr(shard, "ds_quant_scale"):
         raise ValueError("its partition of DeepSpeed's ZeRO-3 is quantized")
+    master = _master_of(parameter, shard).view(-1)
     total = math.prod(parameter.ds_shape)
     begin = min(shard.numel() * torch.distributed.get_rank(parameter.ds_process_group), total)
-    master = _master_of(parameter, shard).view(-1)
     return _run(master, 0, min(shard.numel(), total - begin), parameter.ds_shape, begin)._replace(held=False)
 
 

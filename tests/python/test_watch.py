@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 import threading
 import time
@@ -356,10 +357,14 @@ def test_sharded_and_empty_parameters_are_refused():
     empty.up.weight = torch.nn.Parameter(torch.empty(0))
     zero3 = tiny.make_model()
     zero3.head.weight.ds_id = 3
-    for model, word in ((meta, "meta device"), (empty, "size 0"), (zero3, "ZeRO-3")):
+    swapped = tiny.make_model()
+    swapped.head.weight.ds_id, swapped.head.weight.ds_tensor = 3, torch.zeros(8, dtype=torch.bfloat16)
+    swapped.head.weight._z3_optimizer = types.SimpleNamespace(  # the optimizer's copy is on a disk
+        grad_position={3: [0, 0, 8]}, get_param_id=lambda parameter: parameter.ds_id, fp32_partitioned_groups_flat=[torch.empty(0)])
+    for model, word in ((meta, "meta device"), (empty, "size 0"), (zero3, "ZeRO-3"), (swapped, "'head.weight' .* optimizer's copy .* not in memory")):
         monitor = watch(model, on_failure="inert")
         monitor.step(1, 1e-3)
-        assert word in monitor.failure and "ptqwatch trajectory --follow" in monitor.failure
+        assert re.search(word, monitor.failure) and "ptqwatch trajectory --follow" in monitor.failure
 
 
 def test_weights_that_megatron_gathers_later_are_refused():
