@@ -404,7 +404,7 @@ class ProcessMonitor:
 
     @contextlib.contextmanager
     def idle(self):
-        """Tells the worker, without waiting for it."""
+        """Tells the worker, without waiting for it. Of a sharded model, only what local rank 0 says counts: the others do nothing."""
         self._tell_idle(1)
         try:
             yield
