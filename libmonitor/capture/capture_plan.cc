@@ -1,6 +1,7 @@
 #include "capture/capture_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
+#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -388,6 +390,17 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch
                "). See LayerSelection (include, exclude, output_head)."));
   }
   return plan;
+}
+
+QuantizerSpec SpecWithRows(std::string_view layer, int64_t inputs, QuantizerSpec spec,
+                           int64_t rows) {
+  if (spec.min_tokens_ratio <= 0 || StackOf(layer).empty()) return spec;
+  const double needed =
+      std::ceil(std::max(kFewestExpertRows, kFewestExpertShare * static_cast<double>(rows)));
+  // Half a row less, so that rounding does not ask for another one.
+  spec.min_tokens_ratio =
+      std::max(spec.min_tokens_ratio, (needed - 0.5) / static_cast<double>(inputs));
+  return spec;
 }
 
 }  // namespace ptqwatch::internal

@@ -74,6 +74,15 @@ struct CapturePlan {
 /// Bytes of the Gram matrix of a layer with `inputs` inputs.
 constexpr int64_t GramBytes(int64_t inputs) { return 8 * inputs * inputs; }
 
+/// Rows below which GPTQ would learn little of an expert: 32, or this share of the calibration's.
+inline constexpr double kFewestExpertRows = 32;
+inline constexpr double kFewestExpertShare = 0.005;
+/// The spec of a layer: an expert (a layer of a stack, report/layer_groups.h) that met fewer rows
+/// is rounded to nearest instead of by a method with QuantizerSpec::min_tokens_ratio. `rows` are
+/// those of the calibration data. A ratio of 0 switches both rules off.
+QuantizerSpec SpecWithRows(std::string_view layer, int64_t inputs, QuantizerSpec spec,
+                           int64_t rows);
+
 /// Batches in which PlanCapture looks for the inputs of a weight.
 inline constexpr size_t kMostSurveyed = 8;
 

@@ -1,7 +1,6 @@
 #include "capture/model_quantizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
@@ -9,7 +8,6 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "quantize/methods.h"
-#include "report/layer_groups.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -18,19 +16,6 @@ bool AnyCodesUseStatistics(const LayerSpecs& specs) {
   return std::any_of(specs.begin(), specs.end(), [](const QuantizerSpec& spec) {
     return StatisticsOf(spec) != Statistics::kNone;
   });
-}
-
-// The spec of a layer, for an expert with more rows needed than for other layers. `rows` are those
-// of the calibration data.
-QuantizerSpec SpecOf(const CoveredLayer& layer, QuantizerSpec spec, int64_t rows) {
-  if (spec.min_tokens_ratio <= 0 || StackOf(layer.name).empty()) return spec;
-  const double needed =
-      std::ceil(std::max(ModelQuantizer::kFewestExpertRows,
-                         ModelQuantizer::kFewestExpertShare * static_cast<double>(rows)));
-  // Half a row less, so that rounding does not ask for another one.
-  spec.min_tokens_ratio =
-      std::max(spec.min_tokens_ratio, (needed - 0.5) / static_cast<double>(layer.inputs));
-  return spec;
 }
 
 }  // namespace
@@ -142,7 +127,8 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
       tasks.push_back(
           {.weight = weight,
            .gram = grams.empty() ? nullptr : grams[static_cast<size_t>(gram - pass.front())].get(),
-           .spec = SpecOf(plan_.layers[layer], quantizers[quantizer][layer], captured.rows)});
+           .spec = SpecWithRows(plan_.layers[layer].name, plan_.layers[layer].inputs,
+                                quantizers[quantizer][layer], captured.rows)});
       places.push_back({quantizer, layer});
     }
     if (!tasks.empty() && weights >= backend_.weights_together()) work();
@@ -163,9 +149,10 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
     for (size_t layer = 0; layer < plan_.layers.size(); ++layer) {
       const CoveredLayer& covered = plan_.layers[layer];
       if (covered.gram != gram) continue;
-      const QuantizeBackend::Task task{.weight = MatrixOf(layer),
-                                       .gram = captured.grams.front().get(),
-                                       .spec = SpecOf(covered, specs[layer], captured.rows)};
+      const QuantizeBackend::Task task{
+          .weight = MatrixOf(layer),
+          .gram = captured.grams.front().get(),
+          .spec = SpecWithRows(covered.name, covered.inputs, specs[layer], captured.rows)};
       absl::Status status;
       backend_.Quantize(
           absl::MakeConstSpan(&task, 1),

@@ -46,15 +46,8 @@ struct QuantizationRun {
 ///               captures one Gram with the layers of earlier stages quantized, and then quantizes
 ///               its layers. The other quantizers run as in one_shot.
 /// The result does not depend on `max_gram_bytes`.
-///
-/// An expert (a layer of a stack, report/layer_groups.h) that met fewer rows than
-/// kFewestExpertRows, or than kFewestExpertShare of the calibration's, is rounded to nearest
-/// instead of by a method with QuantizerSpec::min_tokens_ratio: its H would say little. A ratio of
-/// 0 switches both rules off.
 class ModelQuantizer {
  public:
-  static constexpr double kFewestExpertRows = 32;
-  static constexpr double kFewestExpertShare = 0.005;
   struct Options {
     CalibrationMode mode = CalibrationMode::kOneShot;
     int64_t max_gram_bytes = 0;

@@ -54,7 +54,7 @@ absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
                                         absl::Span<const DecoderLinear> linears, LinearRange range,
                                         TokenStream& calibration, QuantizeBackend& backend,
                                         const ExecutionContext& context) {
-  BlockGrams result{.range = range};
+  BlockGrams result{.range = range, .tokens = calibration.tokens()};
   const auto captured = linears.subspan(range.first, range.end - range.first);
   const std::vector<size_t> feeding = FeedingLinears(captured, &result.of_linear);
   std::vector<std::unique_ptr<GramSum>> sums;
@@ -92,7 +92,10 @@ absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const Decoder
     std::vector<size_t> quantizer_of;
     for (size_t quantizer = 0; quantizer < specs.size(); ++quantizer) {
       if (!results[quantizer].status.ok()) continue;
-      tasks.push_back({.weight = weight, .gram = gram, .spec = specs[quantizer]});
+      tasks.push_back(
+          {.weight = weight,
+           .gram = gram,
+           .spec = SpecWithRows(linears[linear].name, inputs, specs[quantizer], grams.tokens)});
       quantizer_of.push_back(quantizer);
     }
     backend.Quantize(

@@ -37,6 +37,7 @@ int64_t BlockGramBytes(absl::Span<const DecoderLinear> linears);
 /// The Gram matrices of the inputs of a range of linears, each once.
 struct BlockGrams {
   LinearRange range = {};
+  int64_t tokens = 0;  ///< of the calibration stream
   std::vector<std::unique_ptr<LayerGram>> grams = {};
   std::vector<size_t> of_linear = {};  ///< index into `grams`, from range.first on
 };

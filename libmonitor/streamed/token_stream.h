@@ -50,6 +50,7 @@ class TokenStream {
   absl::Status LookThrough(const DecoderBlock& block, const std::vector<at::Tensor>& weights,
                            OnInput on_input, const ExecutionContext& context) const;
 
+  int64_t tokens() const { return hidden_.size(0) * hidden_.size(1); }
   /// The number of TokenBatches.
   size_t slices() const;
   /// Moves the sequences of one of the TokenBatches alone.

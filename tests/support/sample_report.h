@@ -277,6 +277,7 @@ inline AnalyzedReport SampleReport() {
   report.rank = 3;
   report.ranks = 4;
   report.source = "trajectory";
+  report.snapshot_dtype = "bfloat16";
   report.probe_state_sequence = 11;
   report.step = 16000;
   report.snapshot_time_unix_seconds = 1700000000.123456;
