@@ -82,7 +82,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers unseen curvature "
       "averaging mixed_precision noise pooled predicted_end plan tasks verdict cost");
-  EXPECT_EQ(line.size(), 44u);
+  EXPECT_EQ(line.size(), 45u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,

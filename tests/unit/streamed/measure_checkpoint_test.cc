@@ -86,6 +86,8 @@ std::vector<std::string> NamesOf(const QuantizationReport& quantizer) {
 Report WithoutRouting(Report report) {
   if (report.noise) report.noise->routing_change_ratio.reset();
   for (QuantizationReport& quantizer : report.quantization) {
+    std::string& detail = quantizer.prediction_detail;
+    detail.resize(std::min(detail.size(), detail.find("; it does not see")));
     quantizer.routing_change_ratio.reset();
     quantizer.fallback_tokens_ratio.reset();
   }
