@@ -106,9 +106,13 @@ absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const Decoder
           if (quantized.ok()) {
             result.rows.push_back(
                 RowOf(linears[linear].name, tasks[task].spec, gram, *quantized, outputs * inputs));
-            const at::Tensor matrix = quantized->View(outputs, inputs);
-            if (matrix.defined())
+            const at::Tensor matrix = quantized->Take(outputs, inputs);
+            if (!matrix.defined()) {  // the layer keeps its weight
+            } else if (linears[linear].stack.empty() && !linears[linear].transposed) {
+              result.weights[linear] = matrix;
+            } else {
               result.weights[linear] = result.memory.Empty(linear).copy_(matrix);
+            }
           }
           result.seconds += watch.Lap();
         },

@@ -354,7 +354,7 @@ def test_batches_are_sent_without_the_data_that_they_are_part_of(monkeypatch):
     data = torch.zeros(1 << 21, dtype=torch.int64)
     sent = []
 
-    def start(monitor, content):
+    def start(monitor, content, threads):
         sent.append(len(content))
         raise RuntimeError("enough")
 
