@@ -18,8 +18,8 @@ namespace ptqwatch::internal {
 
 /// Where a forward pass of a mixture of experts sends its tokens.
 struct ExpertRouting {
-  /// Of each router, in order of use: the chosen experts [tokens, k], ascending, int32, on the
-  /// model's device.
+  /// The experts that each router has chosen, in order of use: [tokens, k], ascending, int32, on
+  /// the model's device.
   std::vector<at::Tensor> choices;
   std::map<WeightKey, int64_t> rows;  ///< that each weight met
 };
@@ -54,8 +54,8 @@ class RoutingChange {
   bool comparable_ = true;
 };
 
-/// Of the rows that experts meet in these passes, the share of the experts for which `falls_back`,
-/// which takes an index into the plan's layers, and of those that are no layers because they met
+/// The share of the rows met by experts in these passes that go to experts for which `falls_back`,
+/// which takes an index into the plan's layers, or to those that are no layers because they met
 /// nothing in calibration. Absent if experts meet no rows. Experts are the layers of a stack
 /// (StackOf in report/layer_groups.h).
 std::optional<double> FallbackShare(const TensorTable& table, const CapturePlan& plan,

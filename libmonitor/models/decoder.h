@@ -58,7 +58,7 @@ class DecoderBlock {
   /// The output of the shared expert for the rows of a mixture. `linear` is the index of its first
   /// linear.
   at::Tensor SharedOutput(const at::Tensor& rows, size_t linear, ApplyLinear apply) const;
-  /// What goes into an expert's down matrix, from the result of the one before.
+  /// The input of an expert's down matrix, from the result of the one before.
   at::Tensor InsideExpert(const at::Tensor& gate_up, int64_t expert) const;
   at::Tensor Norm(const at::Tensor& x, BlockVector weight,
                   std::optional<BlockVector> bias = std::nullopt) const;

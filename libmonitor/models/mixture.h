@@ -21,7 +21,7 @@ class Routing {
   /// The rows of an expert, int64 [n]: those of which it is the first choice, then the second, ...
   /// May be none.
   at::Tensor RowsOf(int64_t expert) const { return Part(rows_, expert); }
-  /// What the expert's outputs for these rows are multiplied with, [n, 1].
+  /// The factors of the expert's outputs for these rows, [n, 1].
   at::Tensor WeightsOf(int64_t expert) const { return Part(weights_, expert).unsqueeze(1); }
 
  private:
@@ -30,7 +30,7 @@ class Routing {
     return sorted.narrow(0, begin_[e], begin_[e + 1] - begin_[e]);
   }
 
-  // Of all choices, sorted by expert.
+  // These list all choices, sorted by expert.
   at::Tensor rows_;
   at::Tensor weights_;
   std::vector<int64_t> begin_;  // of each expert's, and the end

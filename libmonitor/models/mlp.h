@@ -14,7 +14,7 @@ struct XieluTensors {
   at::Tensor eps;      ///< [], below 0
 };
 
-/// What goes into the down matrix of gpt-oss's experts, [..., F], from gate_up [..., 2 F].
+/// The input of the down matrix of gpt-oss's experts, [..., F], from gate_up [..., 2 F].
 /// Differentiable twice. May throw.
 at::Tensor ApplyClampedGate(const ClampedGate& gate, const at::Tensor& gate_up);
 

@@ -119,7 +119,7 @@ struct LayerConfig {
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
-/// What checkpoints call the tensors of a mixture that transformers holds as "gate_up_proj" and
+/// Names in checkpoints of the tensors of a mixture that transformers holds as "gate_up_proj" and
 /// "down_proj", [experts, ...]. Relative to a block.
 struct ExpertNames {
   std::string_view part = "mlp.";

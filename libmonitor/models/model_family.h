@@ -33,7 +33,7 @@ struct SizeKeys {
   std::string_view intermediate = "intermediate_size";
 };
 
-/// What a family of mixtures of experts leaves to its config.
+/// The parts of a family of mixtures of experts that its config may set.
 struct MixtureFamily {
   int64_t experts = 0;  ///< default of num_experts; 0: the family has no mixtures
   int64_t chosen = 0;   ///< default of num_experts_per_tok

@@ -60,7 +60,7 @@ void SortLike(const std::vector<NamedTensor>& order, std::vector<NamedTensor>& t
   });
 }
 
-// Of a replica, whose parameters are wider than rounded ones.
+// Counts a replica, whose parameters are wider than rounded ones.
 int64_t ReplicaBytes(const TensorTable& live) {
   int64_t bytes = 0;
   for (const TensorEntry& entry : live.entries) {

@@ -22,16 +22,12 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLookForHosts{100};
-// How long to wait for the next look at the other hosts' files, if something has just changed and
-// if nothing has.
-constexpr milliseconds kSoon{10};
-constexpr milliseconds kLater{100};
 // How often the own file is looked at, which the end of an earlier launch may have overwritten.
 constexpr std::chrono::seconds kLookAtOwnFile{1};
 // How long a host may take to write its memory, once it has begun.
 constexpr std::chrono::minutes kLongestImages{30};
 
-// What other processes that were killed have left.
+// Processes that were killed leave them.
 void RemoveOldFiles(const ShardPlace& place, const HostKey& session) {
   const std::string own(session.data(), session.size());
   std::error_code error;
@@ -122,7 +118,7 @@ absl::Status FarRanks::Meet(int64_t host) {
 
 void FarRanks::Follow() {
   SetThreadPriority(ThreadPriority::kLow);
-  milliseconds pause = kSoon;
+  milliseconds pause = kSoonAmongHosts;
   auto looked = steady_clock::now();
   while (true) {
     {
@@ -139,7 +135,7 @@ void FarRanks::Follow() {
       if (!Holds()) told_.clear();
     }
     changed = Tell() || changed;
-    pause = changed ? kSoon : kLater;
+    pause = changed ? kSoonAmongHosts : kLaterAmongHosts;
   }
 }
 

@@ -50,7 +50,7 @@ class FarRanks {
   void End() noexcept;
 
  private:
-  // What the hosts have said of a rank, and been told.
+  // The exchange about a rank so far.
   struct Progress {
     HostKey memory{};
     int64_t taken = 0;  // number of the newest image that was read

@@ -18,9 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// As those of FarRanks.
-constexpr milliseconds kSoonForRelay{10};
-constexpr milliseconds kLaterForRelay{100};
 // How long the first host may take to measure, once it has given a sign.
 constexpr std::chrono::minutes kLongestStartOfFirst{30};
 
@@ -69,7 +66,7 @@ absl::Status HostRelay::Start(steady_clock::time_point until, const std::atomic<
                  problem_.empty() ? "" : StrCat(" (", problem_, ")"),
                  ": make a monitor on each rank, with a run_dir that all hosts see"));
     }
-    changed_.WaitUntil(mutex_, now + kLaterForRelay);
+    changed_.WaitUntil(mutex_, now + kLaterAmongHosts);
   }
 }
 
@@ -83,7 +80,7 @@ void HostRelay::Follow() {
       while (!end_ && steady_clock::now() < until) changed_.WaitUntil(mutex_, until);
       if (end_) return;
     }
-    pause = Look() ? kSoonForRelay : kLaterForRelay;
+    pause = Look() ? kSoonAmongHosts : kLaterAmongHosts;
   }
 }
 

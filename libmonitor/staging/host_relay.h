@@ -45,7 +45,7 @@ class HostRelay {
   void End() noexcept;
 
  private:
-  // A rank, and what its host and the first one have said of it.
+  // A rank, and the exchange about it so far.
   struct Followed : Rank {
     HostKey key{};
     int64_t asked = 0;    // RankOrder::asked
@@ -53,7 +53,7 @@ class HostRelay {
     int64_t failed = -1;  // number of the newest snapshot of which no image could be written
     RankState told{};
   };
-  // Of the first host, with its finishes counted over its processes.
+  // The first host, with its finishes counted over its processes.
   struct First {
     FirstHost state{};
     bool known = false;  // to know this host's ranks

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,10 +22,15 @@
 #include "staging/manifest.h"
 #include "staging/shared_memory.h"
 
-/// What hosts tell each other if none of them holds the whole of a model, by files in the directory
+/// Hosts of which none holds the whole of a model tell each other this, by files in the directory
 /// that they share: FarRanks is the end of the first host, which measures, and HostRelay that of
 /// the others. The structs are written as they lie in memory, because all hosts run one build.
 namespace ptqwatch::internal {
+
+/// How long to wait for the next look at the files of other hosts, if something has just changed
+/// and if nothing has.
+inline constexpr std::chrono::milliseconds kSoonAmongHosts{10};
+inline constexpr std::chrono::milliseconds kLaterAmongHosts{100};
 
 /// 32 hexadecimal digits.
 using HostKey = std::array<char, 32>;
@@ -40,7 +46,7 @@ struct RankState {
   int64_t result = 0;    ///< SnapshotResult of that
 };
 
-/// What the first host tells a rank.
+/// An order of the first host to a rank.
 struct RankOrder {
   int64_t rank = 0;
   HostKey memory{};
@@ -49,7 +55,7 @@ struct RankOrder {
   int64_t dropped = 0;  ///< the newest that was given up
 };
 
-/// What the first host tells all, as the page of a rank has it.
+/// The state of the first host, for all, as the page of a rank has it.
 struct FirstHost {
   HostKey job{};      ///< of ShardPlace::job
   HostKey session{};  ///< of the process that measures
@@ -70,7 +76,7 @@ struct FirstHost {
   std::array<char, sizeof(LrTracker)> past{};
 };
 
-/// What begins the file of a host.
+/// The beginning of the file of a host.
 struct HostHead {
   HostKey session{};  ///< to which it is addressed
 };

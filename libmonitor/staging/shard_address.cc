@@ -88,7 +88,7 @@ std::optional<int64_t> OwnerOf(const std::string& path) {
   return address["process"].get<int64_t>();
 }
 
-// Those in files whose names end so.
+// Addresses in files whose names end so.
 std::vector<Json> AddressesIn(const std::string& directory, std::string_view ending) {
   std::vector<Json> addresses;
   std::error_code error;

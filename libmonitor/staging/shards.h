@@ -84,7 +84,7 @@ class Shards {
   std::optional<std::string> DifferentSteps() const;
   /// Before the other ranks take snapshots.
   void TakeOver() noexcept;
-  /// Of a rank that there is. For tests.
+  /// The page of a rank that there is. For tests.
   Page& PageOf(int64_t rank) const;
 
  private:

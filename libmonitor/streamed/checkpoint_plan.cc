@@ -206,7 +206,7 @@ absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
                                                  bytes.Peak(quantizers), " with all ", quantizers,
                                                  " together, but max_bytes = ", available));
     }
-    // What the parts may hold beside the rest.
+    // The parts may hold this beside the rest.
     const int64_t spare = available - bytes.PeakInParts(1, bytes.gram);
     layout.together = 1;
     layout.grams = std::min(bytes.gram + spare, bytes.grams);

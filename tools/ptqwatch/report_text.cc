@@ -68,7 +68,7 @@ std::string PredictionNotes(const Report& report, const std::vector<std::string>
   return text;
 }
 
-// What quantization does to the choices of experts, one line per quantizer of a mixture.
+// Tells what quantization does to the choices of experts, one line per quantizer of a mixture.
 std::string RoutingNotes(const Report& report, const std::vector<std::string>& names) {
   std::string text;
   for (const size_t i : QuantizerOrder(report.quantization)) {
