@@ -50,6 +50,28 @@ def _copied(batches):
     return [[tensor.detach().to("cpu", copy=True) for tensor in batch] for batch in batches]
 
 
+def _enter_shard(options):
+    """This rank's place, whether its host's measuring process is its own, and options for that process."""
+    run_dir = options.get("run_dir")
+    ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
+    shard, measures = _native.enter_shard(*ranks, os.path.abspath(run_dir) if run_dir else "")
+    host, hosts = shard[-2:]
+    options = {name: value for name, value in options.items() if name not in ("rank", "ranks") and (measures or name != "serve")}
+    if hosts > 1:
+        options.update(rank=host, ranks=hosts)
+    return shard, measures, {**options, "ranks_from_environment": False}
+
+
+def refuse_on_all_ranks(why, options):
+    """Options for the monitor that says so. Ranks of a host share the run directory, in which one of them writes."""
+    try:
+        shard, measures, options = _enter_shard(options)
+    except (RuntimeError, ValueError):  # without a process group, nobody waits
+        return options
+    _native.refuse_shard(shard, why)
+    return options if measures else {name: value for name, value in options.items() if name != "run_dir"}
+
+
 class ProcessMonitor:
     """Watches one model from a process of its own. watch() makes it. Monitor documents the members.
 
@@ -89,7 +111,9 @@ class ProcessMonitor:
         self._measures = True  # and not the process of another rank
         try:
             if adapter.sharded:
-                options = self._enter_shard(build, dict(options))
+                self._shard, self._measures, options = _enter_shard(options)
+                if build is None:
+                    raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
             self._start(adapter, build, losses, probe, calibration, curvature, dict(options))
         except BaseException as error:  # Ctrl-C, too
             self._refuse_shard(str(error))
@@ -106,22 +130,6 @@ class ProcessMonitor:
                 self.stop()
                 raise RuntimeError(self._failure)
             _log.error("nothing is measured: %s", self._failure)
-
-    def _enter_shard(self, build, options):
-        """Options for the monitor of this host."""
-        run_dir = options.get("run_dir")
-        ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()  # of the default group, which is known here
-        self._shard, self._measures = _native.enter_shard(*ranks, os.path.abspath(run_dir) if run_dir else "")
-        host, hosts = self._shard[-2:]
-        if build is None:
-            raise ValueError("build = None: the model is sharded over ranks: pass a build that makes a plain model")
-        for name in ("rank", "ranks"):
-            options.pop(name, None)
-        if hosts > 1:
-            options.update(rank=host, ranks=hosts)
-        if not self._measures:
-            options.pop("serve", None)
-        return {**options, "ranks_from_environment": False}
 
     def _refuse_shard(self, why):
         """Tells the other ranks, which would wait."""

@@ -190,9 +190,10 @@ class ModelAdapter:
         self.refusal, parts = "", None
         try:
             parts = self._parts()
+            self.sharded = parts is not None
         except ValueError as error:
             self.refusal = f"{error}; its checkpoints can be measured as they appear: ptqwatch trajectory --follow"
-        self.sharded = parts is not None
+            self.sharded = True
         self._held = all(part.held for *_, part in parts or () if part)
         self.refusal = self.refusal or refusal_of(self.model, optimizer, parts)
         self.can_train = train_step is not None

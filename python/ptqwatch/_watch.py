@@ -215,10 +215,12 @@ def watch(
         _log.warning("reports have no distance to the edge of stability: there is no formula for %s", type(rule).__name__)
     if mode == "thread" and adapter.sharded:
         adapter.refusal = adapter.refusal or "the model is sharded over ranks; watch it with mode='process', and call watch() on every rank"
-    if mode == "process" and not adapter.refusal:
-        from ptqwatch._process import ProcessMonitor
+    if mode == "process" and (adapter.sharded or not adapter.refusal):
+        from ptqwatch._process import ProcessMonitor, refuse_on_all_ranks
 
-        return ProcessMonitor(adapter, build, losses, batches, calibration, curvature_batches, options, worker)
+        if not adapter.refusal:
+            return ProcessMonitor(adapter, build, losses, batches, calibration, curvature_batches, options, worker)
+        options = refuse_on_all_ranks(adapter.refusal, options)
     native = _native.Monitor(adapter, batches, calibration, curvature_batches, options)
     adapter.created()
     return Monitor(native)

@@ -4,11 +4,13 @@ The updates depend on the weights alone and are exact, so every layout has the s
 report's numbers on the rank that measures.
 """
 
+import functools
 import hashlib
 import json
 import os
 import sys
 import time
+import types
 from types import SimpleNamespace
 
 import torch
@@ -159,11 +161,37 @@ def shard(model, layout):
 
 
 class Silence(torch.utils._python_dispatch.TorchDispatchMode):
-    """Raises where something communicates."""
+    """Raises where an operator communicates."""
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function, _, args=(), kwargs=None):
         assert function.namespace not in ("c10d", "_c10d_functional", "_c10d_functional_autograd", "fsdp"), function
         return function(*args, **(kwargs or {}))
+
+
+def forbid_to_communicate():
+    """Lets all that communicates, makes a group or uses the store raise where the package calls it, in whatever thread."""
+    package = os.path.dirname(ptqwatch.__file__)
+
+    def guarded(function):
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            frame = sys._getframe(1)
+            while frame:
+                assert not frame.f_code.co_filename.startswith(package), f"{frame.f_code.co_name} calls {function.__name__}"
+                frame = frame.f_back
+            return function(*args, **kwargs)
+
+        return call
+
+    functions = dist.distributed_c10d
+    local = ("get_", "is_", "supports_")  # these answer from this process
+    names = [name for name in functions.__all__ if type(vars(functions)[name]) is types.FunctionType and not name.startswith(local)]
+    loud = [(owner, name) for name in names for owner in (functions, dist) if hasattr(owner, name)] + [(dist, "init_device_mesh")]
+    loud += [(owner, name) for owner in (dist.Store, dist.ProcessGroup) for name, value in vars(owner).items()
+             if type(value).__name__ == "instancemethod" and name not in ("name", "rank", "size") and not name.startswith(("_", *local))]
+    loud += [(dist.ProcessGroup, name) for name in ("_allgather_base", "_reduce_scatter_base")]
+    for owner, name in loud:
+        setattr(owner, name, guarded(getattr(owner, name)))
 
 
 def set_gradients(parameters, step):
@@ -235,6 +263,7 @@ def main():
     if fault == "two_hosts":
         half = ranks // 2
         os.environ.update(LOCAL_RANK=str(rank % half), LOCAL_WORLD_SIZE=str(half), GROUP_RANK=str(rank // half))
+    forbid_to_communicate()
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -247,6 +276,8 @@ def main():
     if fault == "permuted":
         model.mix = nn.Parameter(torch.randn(30, 3).t())
     model = shard(model, layout)
+    if fault == "odd" and rank == 1:
+        model.register_buffer("odd", torch.empty(2, device="meta"))
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if layout == "zero3":
         parameters = parameters[0]._z3_optimizer.fp32_partitioned_groups_flat
@@ -257,6 +288,8 @@ def main():
         options["ranks_from_environment"] = False
     if fault in ("every_step", "slow"):
         options.update(curvature={"enabled": False}, averaging={"enabled": False})
+    if fault == "odd":
+        options["on_failure"] = "inert"
     if fault == "bfloat16":
         options["snapshot_dtype"] = fault
     if fault == "clock":
@@ -267,6 +300,9 @@ def main():
     silence = Silence()
     with silence:
         monitor = ByCallback(model, rank, options) if fault == "callbacks" else ptqwatch.watch(model, **options)
+    if fault == "odd":
+        dist.barrier()  # a rank that ends takes back what it said
+        assert not monitor.failure, monitor.failure
     for step in range(1, steps + 1):
         if layout in ("compiled", "offload", "mixed_kept"):
             losses(model, tiny.draw(2, 1)).mean().backward()

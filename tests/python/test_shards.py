@@ -100,7 +100,8 @@ def test_a_host_with_a_part_of_the_model_passes_it_on_to_the_first(train, layout
     assert [entry["step"] for entry in ptqwatch.read_run(run_dir)] == [entry["step"] for entry in ptqwatch.read_run(train("plain", 1)[1])]
 
 
-@pytest.mark.parametrize(("layout", "fault", "said"), [("fsdp1", "permuted", "parameter 'mix' .* not in order"), ("fsdp", "clock", "every_seconds = 1")])
+@pytest.mark.parametrize(("layout", "fault", "said"), [("fsdp1", "permuted", "parameter 'mix' .* not in order"), ("fsdp", "clock", "every_seconds = 1"),
+                                                       ("fsdp", "odd", "buffer 'odd' is on the meta device")])
 def test_what_cannot_be_measured_is_refused_on_all_ranks(train, layout, fault, said):
     with pytest.raises(AssertionError, match=said):
         train(layout, 2, fault)
