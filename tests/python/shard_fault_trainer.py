@@ -9,7 +9,7 @@ JSON has `ranks`, `store`, `run_dir`, `steps`, `every`, and
     memory     [rank, bytes]: the most that the rank can share
     finish     seconds for the last step
     early      [seconds, step, ...]: calls monitor.finish at these steps, too
-    worker     as of ptqwatch.watch
+    worker     as of ptqwatch.watch, and `serve`
 
 Prints a line of JSON: what the monitor said at the end, and how long that took.
 """
@@ -61,7 +61,7 @@ def main():
         resource.setrlimit(resource.RLIMIT_FSIZE, (options["memory"][1], resource.RLIM_INFINITY))
     monitor, started = seconds_of(lambda: ptqwatch.watch(
         model, losses="sharded_trainer:losses", probe=tiny.probe_batches(), build="sharded_trainer:make_model", every=options["every"],
-        run_dir=options["run_dir"], quantizers="rtn3,gptq4", optimizer=optimizer, max_overhead=1.0, adapt_plan=False, run_id="run", worker=options["worker"],
+        run_dir=options["run_dir"], quantizers="rtn3,gptq4", optimizer=optimizer, max_overhead=1.0, adapt_plan=False, run_id="run", worker=options["worker"], serve=options["serve"],
         ranks_from_environment=options["layout"] != "plain"))
     refused = monitor.failure
     begin, end = options["alone"]

@@ -18,7 +18,7 @@ class Launch:
         self.measured = run_dir / "rank-0000" if (run_dir / "rank-0000").exists() or hosts > 1 else run_dir
         folder.mkdir()
         self.options = {"ranks": ranks, "store": str(folder / "store"), "run_dir": str(run_dir), "layout": "fsdp" if ranks > 1 else "plain", "first": 1,
-                        "every": 2, "alone": [0, 0], "pauses": [], "signals": [], "memory": None, "finish": 100.0, "early": [0.0], "worker": None,
+                        "every": 2, "alone": [0, 0], "pauses": [], "signals": [], "memory": None, "finish": 100.0, "early": [0.0], "worker": None, "serve": False,
                         **options}
         environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
         self.processes = []
@@ -78,6 +78,17 @@ class Launch:
             arguments = pathlib.Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             if b"ptqwatch.worker" in arguments and str(self.processes[rank].pid).encode() in arguments:
                 return process
+        return None
+
+    def server(self):
+        """The process that serves the run; None if there is none."""
+        for arguments in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = arguments.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"serve" in words and str(self.measured).encode() in words:
+                return int(arguments.parent.name)
         return None
 
     def clear(self):

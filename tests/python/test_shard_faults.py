@@ -90,6 +90,25 @@ def test_training_does_not_wait_for_a_stopped_measurement(launch, digest):
     assert not ranks.others()
 
 
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_no_rank_waits_for_the_server(launch, digest, number, bin_dir, tmp_path):
+    address = tmp_path / "targets.json"  # is there while the server runs
+    ranks = launch(2, STEPS, pauses=[[0, 2]], serve={"program": str(bin_dir / "ptqwatch"), "http": "127.0.0.1:0", "grpc": "", "linger": 0,
+                                                     "targets_file": str(address)})
+    ranks.await_pause(0, 2)
+    eventually(address.exists, 60)
+    server = ranks.server()
+    os.kill(server, number)
+    ranks.go_on(0, 2)
+    results = ranks.end()
+    assert all(result["finished"] and result["slowest"] < 2 and result["stop_seconds"] < 2 + 1 for result in results), results
+    assert ranks.steps()[-1] == STEPS and results[0]["report"]["snapshot_digest"] == digest
+    if number == signal.SIGSTOP:
+        assert ranks.server() == server and state_of(server) == "T"
+        os.kill(server, signal.SIGCONT)
+    eventually(lambda: not ranks.server() and not ranks.others(), 60)
+
+
 def test_ranks_finish_together_after_one_that_did_not(launch):
     """The measuring process has ended when finish() is called first, and the next one when it is called again."""
     ranks = launch(2, STEPS, pauses=[[0, 2]], early=[0.5, 24], worker={"first_pause": 2.0}, finish=60.0)
