@@ -47,7 +47,7 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLin
     ModelSessionOptions opened = SessionOptions(options, {}, core.context.host_bytes);
     if (link != nullptr) {
       opened.live = link->LiveTensors();
-      opened.any_order = link->shards() != nullptr;
+      if (link->shards() != nullptr) opened.assembled_bytes = link->shards()->assembled_bytes();
       opened.trainer_device = at::Device(link->manifest().device);
       opened.rounding = RoundingType(options.snapshot_dtype);
     }

@@ -96,7 +96,7 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
   }
   PTQWATCH_RETURN_IF_ERROR(CheckSubjectHas(subject_, options));
   std::vector<NamedTensor> listed = options.live ? *options.live : subject_.LiveTensors();
-  if (options.any_order) {
+  if (options.assembled_bytes > 0) {
     PTQWATCH_RETURN_IF_ERROR(subject_.BuildReplica());
     SortLike(subject_.ReplicaTensors(), listed);
   }
@@ -137,10 +137,10 @@ absl::Status ModelSession::Build(const ModelSessionOptions& options) {
 absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   // The model's own tensors exist beside the replica's until Replica::Create has checked it. Later
   // a staged snapshot takes their place.
-  const int64_t model = live_.bytes();
+  const int64_t staged = live_.bytes() + options.assembled_bytes;
   PTQWATCH_RETURN_IF_ERROR(small_->Take(kSmallThings, "names, tables and queues"));
   PTQWATCH_RETURN_IF_ERROR(held_->Take(2 * ReplicaBytes(live_), "two copies of the model"));
-  PTQWATCH_RETURN_IF_ERROR(staged_->Take(model, "a staged copy of the model"));
+  PTQWATCH_RETURN_IF_ERROR(staged_->Take(staged, "a staged copy of the model"));
   const std::vector<Batch>& curvature = curvature_.empty() ? probe_ : curvature_;
   std::vector<const Batch*> checked;
   if (options.probe) checked.push_back(&probe_[0]);
@@ -155,9 +155,9 @@ absl::Status ModelSession::BuildReplica(const ModelSessionOptions& options) {
   bytes_.replica = replica_->bytes();
   bytes_.small = kSmallThings;
   if (options.snapshots) {
-    bytes_.staging = model;
+    bytes_.staging = staged;
   } else {
-    staged_->Return(model);
+    staged_->Return(staged);
   }
   int64_t largest_checked = 1;
   for (const Batch* batch : checked) {

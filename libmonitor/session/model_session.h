@@ -41,8 +41,9 @@ struct CurvatureBatchesRequest {
 struct ModelSessionOptions {
   /// The live tensors, if another process has the live model; otherwise they are the subject's.
   std::optional<std::vector<NamedTensor>> live = {};
-  /// Whether `live` may list the replica's tensors in another order.
-  bool any_order = false;
+  /// If positive, `live` was assembled from the parts of several ranks, may list the replica's
+  /// tensors in another order, and is held, with all that was assembled, in so many bytes.
+  int64_t assembled_bytes = 0;
   /// The dtype to which the parameters in `live` are rounded; nullopt: they have the replica's.
   std::optional<at::ScalarType> rounding = {};
   /// The device of the live model, if `live` is set: copies of its tensors in host memory.

@@ -176,6 +176,14 @@ absl::Status Shards::Assemble() {
   return absl::OkStatus();
 }
 
+int64_t Shards::assembled_bytes() const {
+  int64_t sum = 0;
+  for (const WholeTensors* whole : {&*weights_, &*moments_}) {
+    for (const auto& [rank, bytes] : whole->bytes()) sum += bytes;
+  }
+  return sum;
+}
+
 std::optional<OptimizerView> Shards::Optimizer() const {
   std::map<std::string_view, at::Tensor> whole;
   for (const NamedTensor& moment : moments_->tensors()) whole[moment.name] = moment.tensor;

@@ -82,6 +82,8 @@ class Shards {
   void TellFinished(int64_t last_step, const absl::Status& status, int64_t sequence) noexcept;
   /// If the ranks have different last steps: which.
   std::optional<std::string> DifferentSteps() const;
+  /// The whole weights and moments that this process holds.
+  int64_t assembled_bytes() const;
   /// Before the other ranks take snapshots.
   void TakeOver() noexcept;
   /// The page of a rank that there is. For tests.

@@ -67,6 +67,21 @@ TEST_F(ModelSessionTest, ReservesWhatItHoldsAndGivesItBack) {
   EXPECT_EQ(bytes->used(), 0);
 }
 
+TEST_F(ModelSessionTest, CountsWhatWasAssembledOfParts) {
+  auto bytes = std::make_shared<ByteBudget>();
+  const auto session =
+      Open({.assembled_bytes = 5000, .probe = true, .snapshots = true, .bytes = bytes});
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ((*session)->bytes().staging, 5000 + 4 * (24 + 18 + 1));
+  EXPECT_EQ(bytes->used(), (*session)->bytes().sum());
+  const absl::Status status = Refusal({.assembled_bytes = int64_t{1} << 40,
+                                       .probe = true,
+                                       .snapshots = true,
+                                       .bytes = std::make_shared<ByteBudget>(int64_t{1} << 30)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a staged copy of the model"));
+}
+
 TEST_F(ModelSessionTest, IsRefusedIfItDoesNotFit) {
   auto bytes = std::make_shared<ByteBudget>((1 << 20) + 1280 + 100);
   const absl::Status status = Refusal({.probe = true, .bytes = bytes});

@@ -56,6 +56,7 @@ TEST_F(ShardsTest, ASnapshotIsCompleteOnceAllRanksHoldIt) {
   Start(3);
   ASSERT_TRUE(Open().ok());
   EXPECT_EQ(Value(), 0);  // as the memory was
+  EXPECT_EQ(shards_->assembled_bytes(), 3 * 4 * 4);
   ranks_[0]->Take(7);
   ranks_[2]->Take(7);
   EXPECT_FALSE(shards_->complete());
