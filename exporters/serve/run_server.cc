@@ -13,16 +13,16 @@
 #include "http/web_server.h"
 #include "ptqwatch/run_source.h"
 #include "security/check_security.h"
-#include "serve/followed_run.h"
+#include "serve/run_follower.h"
 #include "serve/targets_file.h"
 
 namespace ptqwatch {
 namespace {
 
-using internal::FollowedRun;
 using internal::GrpcServer;
 using internal::ListenOptions;
 using internal::ReportHistory;
+using internal::RunFollower;
 using internal::ServedRun;
 using internal::StrCat;
 using internal::TargetsFile;
@@ -80,7 +80,7 @@ class RunServerImpl final : public RunServer {
         return std::make_shared<ServedRun>(name, control, limits, forms_, [this] { Wake(); });
       };
       PTQWATCH_ASSIGN_OR_RETURN(followed_.emplace_back(),
-                                FollowedRun::Start(run_dirs[i], make, &runs_));
+                                RunFollower::Start(run_dirs[i], make, &runs_));
     }
     if (!options.targets_file.empty()) {
       PTQWATCH_ASSIGN_OR_RETURN(targets_, TargetsFile::Write(options.targets_file, http_->address(),
@@ -141,7 +141,7 @@ class RunServerImpl final : public RunServer {
   internal::ReportForms forms_;
   std::unique_ptr<WebServer> http_;
   std::unique_ptr<GrpcServer> grpc_;
-  std::vector<std::unique_ptr<FollowedRun>> followed_;  // they use the members above
+  std::vector<std::unique_ptr<RunFollower>> followed_;  // they use the members above
   std::unique_ptr<TargetsFile> targets_;
 };
 

@@ -133,7 +133,7 @@ class TraceSums {
       by_layer_.Include(layer, std::move(members));
     }
     const auto name_of = [&](size_t i) { return std::string_view(parts[i].name); };
-    for (LayerGroup& group : GroupLayers(parts.size(), name_of)) {
+    for (GroupedLayers& group : GroupLayers(parts.size(), name_of)) {
       if (group.stacked()) by_stack_.Include(std::move(group.name), std::move(group.members));
     }
   }

@@ -91,7 +91,7 @@ void Fill(const HessianTrace& trace, const VectorSpace& space,
   const auto name_of = [&](size_t i) { return std::string_view(pieces[i].name); };
   const auto trace_of = [&](size_t i) { return trace.parameters[i].trace; };
   auto stack = trace.stacks.begin();
-  for (const LayerGroup& group : GroupLayers(pieces.size(), name_of)) {
+  for (const GroupedLayers& group : GroupLayers(pieces.size(), name_of)) {
     if (group.stacked()) add_row(*stack++, group.members);
     for (const size_t member : group.stacked() ? LargestMembers(group, trace_of) : group.members) {
       add_row(trace.parameters[member], {&member, 1});

@@ -144,7 +144,7 @@ ProbeNeeds QuantizationProbe::Needs(int64_t available) const {
                 100.0 * static_cast<double>(plan.covered_parameters) / parameters,
                 plan.layers.size(), plan.gram_inputs.size());
   const auto name_of = [&](size_t i) { return std::string_view(plan.layers[i].name); };
-  for (const LayerGroup& group : GroupLayers(plan.layers.size(), name_of)) {
+  for (const GroupedLayers& group : GroupLayers(plan.layers.size(), name_of)) {
     const CoveredLayer& layer = plan.layers[group.members[0]];
     text += StrFormat("  %-40s %d -> %d%s\n", group.name, layer.inputs, layer.outputs,
                       group.stacked() ? StrCat(", ", group.members.size(), " of them") : "");

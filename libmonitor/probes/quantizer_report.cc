@@ -109,7 +109,7 @@ class Average {
   double weights_ = 0;
 };
 
-LayerQuantization StackRow(const LayerGroup& group, const std::vector<QuantizedLayerRow>& rows) {
+LayerQuantization StackRow(const GroupedLayers& group, const std::vector<QuantizedLayerRow>& rows) {
   LayerQuantization stack;
   stack.name = group.name;
   stack.stacked = std::ssize(group.members);
@@ -155,7 +155,7 @@ LayerQuantization StackRow(const LayerGroup& group, const std::vector<QuantizedL
 void AddLayers(std::vector<QuantizedLayerRow>& rows, std::vector<LayerQuantization>& layers) {
   const auto name_of = [&](size_t i) { return std::string_view(rows[i].report.name); };
   const auto error_of = [&](size_t i) { return rows[i].report.output_error_ratio.value_or(NAN); };
-  for (const LayerGroup& group : GroupLayers(rows.size(), name_of)) {
+  for (const GroupedLayers& group : GroupLayers(rows.size(), name_of)) {
     if (!group.stacked()) {
       layers.push_back(std::move(rows[group.members[0]].report));
       continue;

@@ -57,15 +57,15 @@ std::string StackOf(std::string_view name) {
   return "";
 }
 
-std::vector<LayerGroup> GroupLayers(size_t count,
-                                    const std::function<std::string_view(size_t)>& name_of) {
+std::vector<GroupedLayers> GroupLayers(size_t count,
+                                       const std::function<std::string_view(size_t)>& name_of) {
   std::vector<std::string> stacks(count);
   std::unordered_map<std::string_view, std::vector<size_t>> members;
   for (size_t i = 0; i < count; ++i) {
     stacks[i] = StackOf(name_of(i));
     if (!stacks[i].empty()) members[stacks[i]].push_back(i);
   }
-  std::vector<LayerGroup> groups;
+  std::vector<GroupedLayers> groups;
   for (size_t i = 0; i < count; ++i) {
     const auto stack = members.find(stacks[i]);
     if (stack == members.end() || stack->second.size() < kLeastStack) {
@@ -80,7 +80,7 @@ std::vector<LayerGroup> GroupLayers(size_t count,
 std::vector<SkippedLayer> GroupSkipped(const std::vector<SkippedLayer>& skipped) {
   std::vector<SkippedLayer> rows;
   const auto name_of = [&](size_t i) { return std::string_view(skipped[i].name); };
-  for (const LayerGroup& group : GroupLayers(skipped.size(), name_of)) {
+  for (const GroupedLayers& group : GroupLayers(skipped.size(), name_of)) {
     std::map<std::string_view, int64_t> parameters;
     for (const size_t member : group.members) {
       parameters[skipped[member].reason] += skipped[member].parameters;
@@ -92,7 +92,7 @@ std::vector<SkippedLayer> GroupSkipped(const std::vector<SkippedLayer>& skipped)
   return rows;
 }
 
-std::vector<size_t> LargestMembers(const LayerGroup& group,
+std::vector<size_t> LargestMembers(const GroupedLayers& group,
                                    const std::function<double(size_t)>& value_of) {
   std::vector<size_t> members;
   for (const size_t member : group.members) {

@@ -12,7 +12,7 @@
 namespace ptqwatch::internal {
 
 /// A row of a report: a layer, or a stack of equal layers such as the experts of a mixture.
-struct LayerGroup {
+struct GroupedLayers {
   std::string name;
   std::vector<size_t> members;  ///< ascending positions in the list of layers
 
@@ -31,8 +31,8 @@ inline constexpr size_t kLeastStack = 8;
 
 /// Groups layers by stack, in the order of first members. The layers of a stack of fewer than
 /// kLeastStack remain single. `name_of(i)` is the name of layer i of `count`. Time: linear.
-std::vector<LayerGroup> GroupLayers(size_t count,
-                                    const std::function<std::string_view(size_t)>& name_of);
+std::vector<GroupedLayers> GroupLayers(size_t count,
+                                       const std::function<std::string_view(size_t)>& name_of);
 
 /// Groups skipped layers: a stack has one row for each reason, with the sum of its parameters.
 std::vector<SkippedLayer> GroupSkipped(const std::vector<SkippedLayer>& skipped);
@@ -42,7 +42,7 @@ inline constexpr size_t kNamedOfStack = 3;
 
 /// Returns the members of `group` with the largest values, largest first, at most kNamedOfStack.
 /// Leaves out members whose value is not finite.
-std::vector<size_t> LargestMembers(const LayerGroup& group,
+std::vector<size_t> LargestMembers(const GroupedLayers& group,
                                    const std::function<double(size_t)>& value_of);
 
 }  // namespace ptqwatch::internal

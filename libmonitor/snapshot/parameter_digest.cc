@@ -36,7 +36,7 @@ void AddTo(Digest& all, Digest* one, const at::Tensor& piece) {
 std::vector<ParameterDigest> Grouped(const std::vector<ParameterDigest>& each) {
   std::vector<ParameterDigest> rows;
   const auto name_of = [&](size_t i) { return std::string_view(each[i].name); };
-  for (const LayerGroup& group : GroupLayers(each.size(), name_of)) {
+  for (const GroupedLayers& group : GroupLayers(each.size(), name_of)) {
     if (!group.stacked()) {
       rows.push_back(each[group.members[0]]);
       continue;

@@ -24,6 +24,7 @@ sizes = load("sizes")
 includes = load("includes")
 packages = load("packages")
 kernels = load("kernels")
+names = load("names")
 
 
 class Packages(unittest.TestCase):
@@ -108,6 +109,19 @@ class Repetitions(unittest.TestCase):
     def test_lets_short_runs_pass(self):
         lines = [(number, f"line{number}") for number in range(19)]
         self.assertEqual(list(sizes.repetitions({"a": lines, "b": lines})), [])
+
+
+class Names(unittest.TestCase):
+    def test_knows_which_classes_a_file_defines(self):
+        source = ("namespace a {\nclass Declared;\nclass One final : public B {\n  struct Inner {};\n};\nnamespace {\nstruct Own {\n};\n}  // namespace\n"
+                  "struct One::State {\n};\nenum class Two { kA };\ntemplate <typename T>\nclass PTQWATCH_EXPORT Three\n    : public B {\n};\n}  // namespace a\n")
+        self.assertEqual(list(names.classes(source)), [("a", "One"), ("", "Own"), ("a", "Two"), ("a", "Three")])
+
+    def test_complains_of_a_name_in_two_files_that_meet(self):
+        define = "namespace ptqwatch::{} {{\nstruct A {{\n}};\n}}  // namespace ptqwatch\n".format
+        self.assertEqual(list(names.check_names({"a.h": define("internal"), "b.h": define("internal"), "c.h": define("python")})),
+                         ["ptqwatch::internal::A is defined in a.h and in b.h"])
+        self.assertEqual(list(names.check_names({"a.h": define("tools"), "b.h": define("tools")})), [])
 
 
 class Rooms(unittest.TestCase):

@@ -17,7 +17,7 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
-#include "http/server/connection.h"
+#include "http/server/http_connection.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -119,8 +119,8 @@ class HttpServer::Impl {
       Accept();
       if (IsOfTheLastDescriptors(socket.native_handle())) return;
       if (connections_.clients.size() >= most_clients_) connections_.clients.front()->Drop();
-      std::make_shared<Connection>(std::move(socket),
-                                   certificates_ ? certificates_->Newest() : nullptr, &connections_)
+      std::make_shared<HttpConnection>(
+          std::move(socket), certificates_ ? certificates_->Newest() : nullptr, &connections_)
           ->Start();
     });
   }
@@ -135,7 +135,7 @@ class HttpServer::Impl {
 
   void ContinueStreams() {
     for (auto next = connections_.streams.begin(); next != connections_.streams.end();) {
-      Connection* const stream = *next++;  // Continue may remove it from the list
+      HttpConnection* const stream = *next++;  // Continue may remove it from the list
       stream->Continue();
     }
   }

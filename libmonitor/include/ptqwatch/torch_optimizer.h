@@ -18,14 +18,14 @@ namespace internal {
 
 /// Names of tensors: those of a module's parameters, or of the parts that a rank has of a sharded
 /// model.
-class TensorNames {
+class NamesOfTensors {
  public:
-  TensorNames(const torch::nn::Module& model) {  // NOLINT(google-explicit-constructor)
+  NamesOfTensors(const torch::nn::Module& model) {  // NOLINT(google-explicit-constructor)
     for (const auto& item : model.named_parameters()) {
       names_.emplace(item.value().unsafeGetTensorImpl(), item.key());
     }
   }
-  TensorNames(const std::vector<NamedTensor>& parts) {  // NOLINT(google-explicit-constructor)
+  NamesOfTensors(const std::vector<NamedTensor>& parts) {  // NOLINT(google-explicit-constructor)
     for (const NamedTensor& part : parts) {
       names_.emplace(part.tensor.unsafeGetTensorImpl(), part.name);
     }
@@ -43,7 +43,7 @@ class TensorNames {
 /// Calls `read(options, state, view, parameter)` for every tensor with a name that the optimizer
 /// updates. `state` is null before the parameter's first update.
 template <typename Options, typename State, typename Read>
-void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const TensorNames& names,
+void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const NamesOfTensors& names,
                         OptimizerView& view, Read&& read) {
   bool first = true;
   for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
@@ -84,7 +84,7 @@ void ReadTorchOptimizer(const torch::optim::Optimizer& optimizer, const TensorNa
 
 template <typename Options, typename State>
 OptimizerView ViewOfAdam(OptimizerKind kind, const torch::optim::Optimizer& optimizer,
-                         const TensorNames& names) {
+                         const NamesOfTensors& names) {
   OptimizerView view;
   view.kind = kind;
   ReadTorchOptimizer<Options, State>(
@@ -107,19 +107,19 @@ OptimizerView ViewOfAdam(OptimizerKind kind, const torch::optim::Optimizer& opti
 /// identity. A parameter without a gradient so far has no second moment. Cost: one pass over the
 /// parameters. Copies no tensor and changes nothing.
 inline OptimizerView ViewOf(const torch::optim::AdamW& optimizer,
-                            const internal::TensorNames& names) {
+                            const internal::NamesOfTensors& names) {
   return internal::ViewOfAdam<torch::optim::AdamWOptions, torch::optim::AdamWParamState>(
       OptimizerKind::kAdamW, optimizer, names);
 }
 
 inline OptimizerView ViewOf(const torch::optim::Adam& optimizer,
-                            const internal::TensorNames& names) {
+                            const internal::NamesOfTensors& names) {
   return internal::ViewOfAdam<torch::optim::AdamOptions, torch::optim::AdamParamState>(
       OptimizerKind::kAdam, optimizer, names);
 }
 
 inline OptimizerView ViewOf(const torch::optim::SGD& optimizer,
-                            const internal::TensorNames& names) {
+                            const internal::NamesOfTensors& names) {
   OptimizerView view;
   view.kind = OptimizerKind::kSgd;
   internal::ReadTorchOptimizer<torch::optim::SGDOptions, torch::optim::SGDParamState>(

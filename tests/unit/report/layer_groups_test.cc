@@ -35,7 +35,7 @@ TEST(StackOf, DiffersInTheNumberOfTheExpertAlone) {
   }
 }
 
-std::vector<LayerGroup> Group(const std::vector<std::string>& names) {
+std::vector<GroupedLayers> Group(const std::vector<std::string>& names) {
   return GroupLayers(names.size(), [&](size_t i) { return std::string_view(names[i]); });
 }
 
@@ -46,7 +46,7 @@ TEST(GroupLayers, KeepsTheOrderOfFirstMembers) {
     names.push_back(StrCat("experts.", i, ".down"));
   }
   for (int i = 0; i < 7; ++i) names.push_back(StrCat("few.experts.", i, ".up"));
-  const std::vector<LayerGroup> groups = Group(names);
+  const std::vector<GroupedLayers> groups = Group(names);
   ASSERT_THAT(groups, SizeIs(3 + 7));
   EXPECT_EQ(groups[0].name, "in");
   EXPECT_EQ(groups[1].name, "experts.*.up");
@@ -58,7 +58,7 @@ TEST(GroupLayers, KeepsTheOrderOfFirstMembers) {
 
 TEST(GroupLayers, NamesTheLargestOfAStack) {
   const std::vector<double> values = {1, NAN, 7, 2, 9, 7, INFINITY, 0};
-  const LayerGroup group{.name = "stack", .members = {0, 1, 2, 3, 4, 5, 6, 7}};
+  const GroupedLayers group{.name = "stack", .members = {0, 1, 2, 3, 4, 5, 6, 7}};
   EXPECT_THAT(LargestMembers(group, [&](size_t i) { return values[i]; }), ElementsAre(4, 2, 5));
 }
 

@@ -1,4 +1,4 @@
-#include "http/server/connection.h"
+#include "http/server/http_connection.h"
 
 #include <cstddef>
 
@@ -46,23 +46,24 @@ int StatusOf(const error_code& error) {
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, Certificates::Context tls, Connections* all)
+HttpConnection::HttpConnection(asio::ip::tcp::socket socket, Certificates::Context tls,
+                               Connections* all)
     : all_(*all),
       list_(&all->clients),
       place_(list_->insert(list_->end(), this)),
       tls_(std::move(tls)),
       channel_(std::move(socket)) {}
 
-void Connection::MoveTo(std::list<Connection*>& list) {
+void HttpConnection::MoveTo(std::list<HttpConnection*>& list) {
   list.splice(list.end(), *list_, place_);
   list_ = &list;
 }
 
-void Connection::Start() {
+void HttpConnection::Start() {
   Expect(all_.patience);
   beast::async_detect_ssl(
       channel_.tcp(), buffer_, [self = shared_from_this()](error_code error, bool client_has_tls) {
-        Connection& here = *self;
+        HttpConnection& here = *self;
         if (error) return here.Drop();
         if (client_has_tls && here.tls_ != nullptr) return here.Handshake();
         if (!client_has_tls && here.tls_ == nullptr) return here.Read();
@@ -71,7 +72,7 @@ void Connection::Start() {
       });
 }
 
-void Connection::Handshake() {
+void HttpConnection::Handshake() {
   channel_.StartTls(*tls_).async_handshake(
       asio::ssl::stream_base::server, buffer_.data(),
       [self = shared_from_this()](error_code error, size_t used) {
@@ -83,7 +84,7 @@ void Connection::Handshake() {
       });
 }
 
-void Connection::Read() {
+void HttpConnection::Read() {
   Expect(all_.patience);
   parser_.emplace();
   parser_->header_limit(kMaxHeaderBytes);
@@ -92,7 +93,7 @@ void Connection::Read() {
                    [self = shared_from_this()](error_code error, size_t) { self->OnRead(error); });
 }
 
-void Connection::OnRead(error_code error) {
+void HttpConnection::OnRead(error_code error) {
   if (error) {
     const int status = StatusOf(error);
     return status == 0 ? Finish() : Refuse(status, "the request cannot be read\n");
@@ -105,11 +106,11 @@ void Connection::OnRead(error_code error) {
   Write(std::move(answer), message.version(), message.keep_alive() && !stream_, head);
 }
 
-void Connection::Refuse(int status, const std::string& text) {
+void HttpConnection::Refuse(int status, const std::string& text) {
   Write({.status = status, .body = text}, /*version=*/11, /*keep_alive=*/false, /*head=*/false);
 }
 
-void Connection::Write(HttpResponse answer, unsigned version, bool keep_alive, bool head) {
+void HttpConnection::Write(HttpResponse answer, unsigned version, bool keep_alive, bool head) {
   message_ = Message(http::int_to_status(static_cast<unsigned>(answer.status)), version);
   message_.set(http::field::content_type, answer.content_type);
   for (const auto& [name, value] : answer.headers) message_.insert(name, value);
@@ -126,7 +127,7 @@ void Connection::Write(HttpResponse answer, unsigned version, bool keep_alive, b
                     });
 }
 
-void Connection::BeginStream() {
+void HttpConnection::BeginStream() {
   MoveTo(all_.streams);
   // The client sends nothing more, so this read ends when the client disconnects.
   channel_.tcp().expires_never();
@@ -136,7 +137,7 @@ void Connection::BeginStream() {
   Continue();
 }
 
-void Connection::Continue() {
+void HttpConnection::Continue() {
   if (writing_ || ending_ || !stream_) return;
   std::optional<std::string> part = stream_();
   if (!part) {
@@ -156,13 +157,13 @@ void Connection::Continue() {
                     });
 }
 
-void Connection::Finish() {
+void HttpConnection::Finish() {
   Expect(kGoodbye);
   if (channel_.tls() == nullptr) return ReadToTheEnd();
   channel_.tls()->async_shutdown([self = shared_from_this()](error_code) { self->Drop(); });
 }
 
-void Connection::ReadToTheEnd() {
+void HttpConnection::ReadToTheEnd() {
   error_code ignored;
   channel_.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   channel_.tcp().async_read_some(
@@ -173,7 +174,7 @@ void Connection::ReadToTheEnd() {
       });
 }
 
-void Connection::Drop() {
+void HttpConnection::Drop() {
   stream_ = nullptr;
   channel_.tcp().close();
   MoveTo(all_.dropped);

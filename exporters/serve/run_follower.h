@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_SERVE_FOLLOWED_RUN_H_
-#define PTQWATCH_SERVE_FOLLOWED_RUN_H_
+#ifndef PTQWATCH_SERVE_RUN_FOLLOWER_H_
+#define PTQWATCH_SERVE_RUN_FOLLOWER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -20,16 +20,16 @@ namespace ptqwatch::internal {
 /// Follows a run directory on its own thread and adds its run to the served runs: first with its
 /// status file and newest report, then open to clients once its journal has been read. If another
 /// run takes the directory, shows that run instead.
-class FollowedRun final : public WatchListener {
+class RunFollower final : public WatchListener {
  public:
   /// Makes the run to show, which sends its commands to the control.
   using MakeRun = std::function<std::shared_ptr<ServedRun>(Control*)>;
 
   /// `runs` and everything that `make` uses must outlive this object. ResourceExhausted if the
   /// thread cannot be started.
-  static absl::StatusOr<std::unique_ptr<FollowedRun>> Start(const std::string& run_dir,
+  static absl::StatusOr<std::unique_ptr<RunFollower>> Start(const std::string& run_dir,
                                                             MakeRun make, ServedRuns* runs);
-  ~FollowedRun() override { Stop(); }
+  ~RunFollower() override { Stop(); }
 
   /// Tells the thread to end; returns at once.
   void BeginStop() { stopping_ = true; }
@@ -45,7 +45,7 @@ class FollowedRun final : public WatchListener {
   bool OnTick(bool connected) override;
 
  private:
-  FollowedRun(const std::string& run_dir, MakeRun make, ServedRuns* runs);
+  RunFollower(const std::string& run_dir, MakeRun make, ServedRuns* runs);
   void Follow();
   void BeginAnew();
   void ShowOnceKnown();
@@ -70,4 +70,4 @@ class FollowedRun final : public WatchListener {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_SERVE_FOLLOWED_RUN_H_
+#endif  // PTQWATCH_SERVE_RUN_FOLLOWER_H_

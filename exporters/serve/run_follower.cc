@@ -1,4 +1,4 @@
-#include "serve/followed_run.h"
+#include "serve/run_follower.h"
 
 #include <chrono>
 #include <utility>
@@ -17,18 +17,18 @@ constexpr std::chrono::seconds kFollowAgain{1};
 
 }  // namespace
 
-FollowedRun::FollowedRun(const std::string& run_dir, MakeRun make, ServedRuns* runs)
+RunFollower::RunFollower(const std::string& run_dir, MakeRun make, ServedRuns* runs)
     : source_(OpenRunDirectory(run_dir)), make_(std::move(make)), runs_(runs) {}
 
-absl::StatusOr<std::unique_ptr<FollowedRun>> FollowedRun::Start(const std::string& run_dir,
+absl::StatusOr<std::unique_ptr<RunFollower>> RunFollower::Start(const std::string& run_dir,
                                                                 MakeRun make, ServedRuns* runs) {
-  std::unique_ptr<FollowedRun> run(new FollowedRun(run_dir, std::move(make), runs));
+  std::unique_ptr<RunFollower> run(new RunFollower(run_dir, std::move(make), runs));
   PTQWATCH_ASSIGN_OR_RETURN(run->thread_,
                             StartThread("ptqw-follow", [run = run.get()] { run->Follow(); }));
   return run;
 }
 
-void FollowedRun::Follow() {
+void RunFollower::Follow() {
   const WatchOptions options{
       .give_up_after = kForever, .status_every = std::chrono::milliseconds(0), .tick = kTick};
   while (!stopping_) {
@@ -41,7 +41,7 @@ void FollowedRun::Follow() {
   }
 }
 
-void FollowedRun::BeginAnew() {
+void RunFollower::BeginAnew() {
   if (shown_) runs_->Remove(run_);
   run_ = make_(source_.get());
   run_->SetStatus(status_);
@@ -51,7 +51,7 @@ void FollowedRun::BeginAnew() {
   shown_ = open_ = false;
 }
 
-void FollowedRun::ShowOnceKnown() {
+void RunFollower::ShowOnceKnown() {
   if (open_ || !known_) return;
   // Without a status file, only the last lines of the journal tell the state of the run.
   if (!caught_up_ && !status_.time_unix_seconds) return;
@@ -60,7 +60,7 @@ void FollowedRun::ShowOnceKnown() {
   if (open_) runs_->Open(run_);
 }
 
-bool FollowedRun::OnReport(const AnalyzedReport& report, int64_t /*missed*/) {
+bool RunFollower::OnReport(const AnalyzedReport& report, int64_t /*missed*/) {
   // The numbers of a run that was started again under its old name begin anew.
   const std::pair<int, int64_t> place(report.report.attempt, report.report.sequence);
   if (!run_id_.empty() && (run_id_ != report.report.run_id || place <= place_)) BeginAnew();
@@ -72,33 +72,33 @@ bool FollowedRun::OnReport(const AnalyzedReport& report, int64_t /*missed*/) {
   return !stopping_;
 }
 
-void FollowedRun::OnEvent(const Event& event) {
+void RunFollower::OnEvent(const Event& event) {
   known_ = true;
   run_->Publish(event);
   ShowOnceKnown();
 }
 
-void FollowedRun::OnStatus(const RunStatus& status) {
+void RunFollower::OnStatus(const RunStatus& status) {
   known_ = true;
   status_ = status;
   run_->SetStatus(status);
   ShowOnceKnown();
 }
 
-void FollowedRun::OnNewest(const AnalyzedReport& report) {
+void RunFollower::OnNewest(const AnalyzedReport& report) {
   newest_ = std::make_shared<const AnalyzedReport>(report);
   run_->ShowAheadOfPast(newest_);
 }
 
-void FollowedRun::OnCaughtUp() {
+void RunFollower::OnCaughtUp() {
   caught_up_ = true;
   newest_ = nullptr;
   ShowOnceKnown();
 }
 
-bool FollowedRun::OnTick(bool /*connected*/) { return !stopping_; }
+bool RunFollower::OnTick(bool /*connected*/) { return !stopping_; }
 
-void FollowedRun::Stop() {
+void RunFollower::Stop() {
   stopping_ = true;
   thread_.Join();
   if (std::exchange(shown_, false)) runs_->Remove(run_);

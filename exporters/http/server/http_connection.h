@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_HTTP_SERVER_CONNECTION_H_
-#define PTQWATCH_HTTP_SERVER_CONNECTION_H_
+#ifndef PTQWATCH_HTTP_SERVER_HTTP_CONNECTION_H_
+#define PTQWATCH_HTTP_SERVER_HTTP_CONNECTION_H_
 
 #include <chrono>
 #include <cstddef>
@@ -21,15 +21,15 @@
 
 namespace ptqwatch::internal {
 
-class Connection;
+class HttpConnection;
 
 /// The connections of a server and their shared state. Used on the server's thread only.
 struct Connections {
   HttpHandler handler;
   std::chrono::milliseconds patience;
-  std::list<Connection*> clients = {};  ///< least recent request first
-  std::list<Connection*> streams = {};
-  std::list<Connection*> dropped = {};  ///< until their last operation ends
+  std::list<HttpConnection*> clients = {};  ///< least recent request first
+  std::list<HttpConnection*> streams = {};
+  std::list<HttpConnection*> dropped = {};  ///< until their last operation ends
 };
 
 /// An Asio stream: a TCP socket, with TLS on top after StartTls.
@@ -64,14 +64,14 @@ class Channel {
 
 /// A client's connection. Handles one request at a time until a side closes it or an answer becomes
 /// a stream. Each pending operation keeps the connection alive.
-class Connection : public std::enable_shared_from_this<Connection> {
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   /// If `tls` is null, the server speaks plain HTTP. A client that uses TLS when the server does
   /// not, or the reverse, gets 400 in plain HTTP.
-  Connection(boost::asio::ip::tcp::socket socket, Certificates::Context tls, Connections* all);
-  ~Connection() { list_->erase(place_); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  HttpConnection(boost::asio::ip::tcp::socket socket, Certificates::Context tls, Connections* all);
+  ~HttpConnection() { list_->erase(place_); }
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
 
   void Start();
   /// Sends the next part of the stream. Does nothing while the previous part is being sent.
@@ -92,12 +92,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // input would reset it.
   void Finish();
   void ReadToTheEnd();
-  void MoveTo(std::list<Connection*>& list);
+  void MoveTo(std::list<HttpConnection*>& list);
   void Expect(std::chrono::milliseconds within) { channel_.tcp().expires_after(within); }
 
   Connections& all_;
-  std::list<Connection*>* list_;
-  std::list<Connection*>::iterator place_;
+  std::list<HttpConnection*>* list_;
+  std::list<HttpConnection*>::iterator place_;
   const Certificates::Context tls_;
   Channel channel_;
   boost::beast::flat_buffer buffer_;
@@ -113,4 +113,4 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_HTTP_SERVER_CONNECTION_H_
+#endif  // PTQWATCH_HTTP_SERVER_HTTP_CONNECTION_H_
