@@ -21,6 +21,10 @@ int Finish(Terminal* terminal) {
   return terminal->error().ok() ? 0 : Fail(terminal->error(), terminal);
 }
 
+int Finish(const absl::Status& status, Terminal* terminal) {
+  return status.ok() ? Finish(terminal) : Fail(status, terminal);
+}
+
 void NoteProblems(std::string_view journal, const ReplayedJournal& read, Terminal* terminal) {
   const std::string name = Printable(journal);
   if (read.unreadable_lines > 0) {

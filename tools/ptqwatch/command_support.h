@@ -16,6 +16,8 @@ std::chrono::nanoseconds FromSeconds(double seconds);
 int Fail(const absl::Status& status, Terminal* terminal);
 /// The exit code of a command that has written all of its output.
 int Finish(Terminal* terminal);
+/// The exit code of a command that ended with the status.
+int Finish(const absl::Status& status, Terminal* terminal);
 
 /// Prints as notices which lines of `journal` were skipped, and that its ranks have different
 /// parameters.

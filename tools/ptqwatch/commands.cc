@@ -8,17 +8,12 @@
 #include <variant>
 #include <vector>
 
-#include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/utf8.h"
 #include "command_support.h"
-#include "history_command.h"
 #include "printable.h"
-#include "replay_command.h"
-#include "report_command.h"
 #include "report_text.h"
 #include "status_text.h"
-#include "watch_command.h"
 
 namespace ptqwatch::internal {
 namespace {
@@ -47,12 +42,6 @@ int Give(const Target& target, const Command& command, std::string_view done, Te
 }
 
 }  // namespace
-
-int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace) {
-  if (flags.timeout_seconds.has_value()) pace.give_up_after = FromSeconds(*flags.timeout_seconds);
-  const absl::Status followed = WatchRun(flags, pace, clock, terminal);
-  return followed.ok() ? Finish(terminal) : Fail(followed, terminal);
-}
 
 int RunStatusCommand(const StatusFlags& flags, Clock* clock, Terminal* terminal) {
   const std::unique_ptr<RunSource> source = OpenRun(flags.target, clock);
@@ -92,28 +81,6 @@ int RunEvery(const EveryFlags& flags, Terminal* terminal) {
   return Give(flags.target, SetEvery{.steps = flags.steps},
               StrCat("a snapshot every ", flags.steps, flags.steps == 1 ? " step" : " steps"),
               terminal);
-}
-
-int RunReplay(const ReplayFlags& flags, Terminal* terminal) {
-  const absl::Status printed = PrintReplay(flags, terminal);
-  return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
-}
-
-int RunHistory(const HistoryFlags& flags, Terminal* terminal) {
-  const absl::Status printed = PrintHistory(flags, terminal);
-  return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
-}
-
-int RunLayers(const LayersFlags& flags, Terminal* terminal) {
-  const absl::Status printed = PrintLayers(flags, terminal);
-  return printed.ok() ? Finish(terminal) : Fail(printed, terminal);
-}
-
-int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal) {
-  const absl::StatusOr<std::string> written = WriteRunPage(flags, clock);
-  if (!written.ok()) return Fail(written.status(), terminal);
-  terminal->Line(*written);
-  return Finish(terminal);
 }
 
 int RunCommand(Invocation invocation, Clock* clock, Terminal* terminal) {

@@ -9,10 +9,9 @@
 #include "CLI/CLI.hpp"
 #include "base/strings.h"
 #include "flag_checks.h"
-#include "journal_flags.h"
 #include "printable.h"
 #include "ptqwatch/config.h"
-#include "run_flags.h"
+#include "subcommand_flags.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -1,5 +1,3 @@
-#include "history_command.h"
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -7,6 +5,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "command_support.h"
+#include "commands.h"
 #include "journal_tables.h"
 #include "printable.h"
 #include "ptqwatch/offline/replay.h"
@@ -23,8 +22,7 @@ bool HasLayers(const AnalyzedReport& analyzed) {
 
 bool GoesOn(const Terminal& terminal) { return !terminal.closed() && terminal.error().ok(); }
 
-}  // namespace
-
+// The error names the argument.
 absl::Status PrintHistory(const HistoryFlags& flags, Terminal* terminal) {
   ReportTable table(terminal->style());
   if (flags.csv) terminal->Line(HistoryCsvHeader());
@@ -33,8 +31,7 @@ absl::Status PrintHistory(const HistoryFlags& flags, Terminal* terminal) {
     if (flags.csv) {
       for (const std::string& line : HistoryCsv(report)) terminal->Line(Printable(line));
     } else if (flags.json) {
-      const std::string json = ToJson(report);
-      terminal->Line(terminal->terminal() ? PrintableJson(json) : json);
+      terminal->JsonLine(ToJson(report));
     } else {
       const ReportTable::Lines lines =
           table.Add(report, terminal->terminal() ? terminal->columns() : kUnlimitedColumns);
@@ -67,6 +64,16 @@ absl::Status PrintLayers(const LayersFlags& flags, Terminal* terminal) {
   }
   terminal->Block(LayerTable(*chosen, static_cast<size_t>(flags.top)));
   return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunHistory(const HistoryFlags& flags, Terminal* terminal) {
+  return Finish(PrintHistory(flags, terminal), terminal);
+}
+
+int RunLayers(const LayersFlags& flags, Terminal* terminal) {
+  return Finish(PrintLayers(flags, terminal), terminal);
 }
 
 }  // namespace ptqwatch::internal

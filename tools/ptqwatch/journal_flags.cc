@@ -1,11 +1,10 @@
-#include "journal_flags.h"
-
 #include <cmath>
 #include <optional>
 #include <string>
 
 #include "base/strings.h"
 #include "flag_checks.h"
+#include "subcommand_flags.h"
 
 namespace ptqwatch::internal {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "command_support.h"
+#include "commands.h"
 #include "printable.h"
 #include "ptqwatch/offline/replay.h"
 #include "text_table.h"
@@ -39,6 +40,26 @@ std::string Counted(int64_t count, std::string_view what) {
   return StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
+// The errors name the argument.
+absl::Status PrintReplay(const ReplayFlags& flags, Terminal* terminal) {
+  ReplayTable table(terminal->style());
+  bool begun = false;
+  const auto print = [&](const AnalyzedReport& report) {
+    if (flags.json) {
+      terminal->JsonLine(ToJson(report));
+    } else {
+      if (!std::exchange(begun, true)) terminal->Line(table.Header());
+      terminal->Line(table.Row(report));
+    }
+    return !terminal->closed() && terminal->error().ok();
+  };
+  PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read,
+                            ReplayJournal(flags.journal, print, flags.options));
+  if (!flags.json) terminal->Line(table.Totals());
+  NoteProblems(flags.journal, read, terminal);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ReplayTable::Header() const {
@@ -64,24 +85,8 @@ std::string ReplayTable::Totals() const {
                 first_alarm_step_);
 }
 
-absl::Status PrintReplay(const ReplayFlags& flags, Terminal* terminal) {
-  ReplayTable table(terminal->style());
-  bool begun = false;
-  const auto print = [&](const AnalyzedReport& report) {
-    if (flags.json) {
-      const std::string json = ToJson(report);
-      terminal->Line(terminal->terminal() ? PrintableJson(json) : json);
-    } else {
-      if (!std::exchange(begun, true)) terminal->Line(table.Header());
-      terminal->Line(table.Row(report));
-    }
-    return !terminal->closed() && terminal->error().ok();
-  };
-  PTQWATCH_ASSIGN_OR_RETURN(const ReplayedJournal read,
-                            ReplayJournal(flags.journal, print, flags.options));
-  if (!flags.json) terminal->Line(table.Totals());
-  NoteProblems(flags.journal, read, terminal);
-  return absl::OkStatus();
+int RunReplay(const ReplayFlags& flags, Terminal* terminal) {
+  return Finish(PrintReplay(flags, terminal), terminal);
 }
 
 }  // namespace ptqwatch::internal

@@ -5,11 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
-#include "flags.h"
 #include "ptqwatch/report.h"
 #include "report_table.h"
-#include "terminal.h"
 
 namespace ptqwatch::internal {
 
@@ -31,9 +28,6 @@ class ReplayTable {
   int64_t alarms_ = 0;  // alarms begun
   int64_t first_alarm_step_ = 0;
 };
-
-/// Prints the verdicts that the flags select. Errors name the argument.
-absl::Status PrintReplay(const ReplayFlags& flags, Terminal* terminal);
 
 }  // namespace ptqwatch::internal
 

@@ -1,11 +1,12 @@
-#include "report_command.h"
-
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/atomic_file.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "command_support.h"
+#include "commands.h"
 #include "printable.h"
 #include "ptqwatch/run_page.h"
 #include "ptqwatch/run_source.h"
@@ -31,8 +32,8 @@ class PageListener final : public WatchListener {
   std::string run_id_;
 };
 
-}  // namespace
-
+// Writes the page of the run and returns a summary. The file is written completely or not at all.
+// Errors name the argument.
 absl::StatusOr<std::string> WriteRunPage(const ReportFlags& flags, Clock* clock) {
   const std::unique_ptr<RunSource> source = OpenRunDirectory(flags.run_dir, clock);
   PageListener listener;
@@ -46,6 +47,15 @@ absl::StatusOr<std::string> WriteRunPage(const ReportFlags& flags, Clock* clock)
   PTQWATCH_RETURN_IF_ERROR(file.Commit());
   return StrCat(Printable(flags.output), ": ", page.reports(),
                 page.reports() == 1 ? " report, " : " reports, ", html.size() / 1000, " kB");
+}
+
+}  // namespace
+
+int RunReport(const ReportFlags& flags, Clock* clock, Terminal* terminal) {
+  const absl::StatusOr<std::string> written = WriteRunPage(flags, clock);
+  if (!written.ok()) return Fail(written.status(), terminal);
+  terminal->Line(*written);
+  return Finish(terminal);
 }
 
 }  // namespace ptqwatch::internal

@@ -1,13 +1,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
 
-#include "base/status_macros.h"
 #include "base/strings.h"
 #include "command_support.h"
 #include "commands.h"
-#include "printable.h"
 #include "report_text.h"
 #include "requested_report.h"
 #include "requested_work.h"
@@ -50,69 +48,44 @@ int WaitForSnapshot(const SnapshotFlags& flags, RunSource& source, const Monitor
                 terminal);
   }
   if (flags.json) {
-    const std::string json = ToJson(*listener.report());
-    terminal->Line(terminal->terminal() ? PrintableJson(json) : json);
+    terminal->JsonLine(ToJson(*listener.report()));
   } else {
     terminal->Block(ReportBlock(*listener.report(), clock->UnixSeconds(), terminal->style()));
   }
   return Finish(terminal);
 }
 
-absl::StatusOr<RunStatus> WaitForWork(RunSource& source, RequestedWork::Read read, int64_t number,
-                                      double timeout_seconds, Clock* clock, Terminal* terminal,
-                                      WatchOptions options) {
+// What a command waits for, and what may still come of it later.
+struct Awaited {
+  std::string_view name;
+  RequestedWork::Read progress;
+  std::string_view later;
+};
+
+int WaitForWork(const Awaited& work, int64_t number, RunSource& source, double timeout_seconds,
+                Clock* clock, Terminal* terminal, WatchOptions options) {
   options = WithStatuses(options);
   options.after_sequence.reset();
   options.without_layers = true;
-  RequestedWork listener(std::move(read), number, clock->Monotonic() + FromSeconds(timeout_seconds),
+  RequestedWork listener(work.progress, number, clock->Monotonic() + FromSeconds(timeout_seconds),
                          clock, terminal);
   const absl::Status followed = source.Watch(options, &listener);
   terminal->Status("");
-  if (!followed.ok()) return followed;
-  return listener.status();
-}
-
-int WaitForSlice(const SliceFlags& flags, RunSource& source, int64_t number, Clock* clock,
-                 Terminal* terminal, WatchOptions options) {
-  const auto status =
-      WaitForWork(source, SliceProgress, number, flags.timeout_seconds, clock, terminal, options);
-  if (!status.ok()) return Fail(status.status(), terminal);
+  if (!followed.ok()) return Fail(followed, terminal);
   if (terminal->closed()) return Finish(terminal);
-  const SliceStatus& slice = status->monitor.slice;
-  if (slice.state == SliceState::kDone) {
-    terminal->Line(StrCat("slice ", Printable(slice.path)));
-    return Finish(terminal);
+  const WorkProgress last = work.progress(listener.status());
+  if (last.failed) {
+    return Fail(absl::AbortedError(StrCat(source.place(), ": ", last.text)), terminal);
   }
-  if (slice.state == SliceState::kFailed) {
-    return Fail(absl::AbortedError(StrCat(source.place(), ": slice ", SliceText(slice))), terminal);
+  if (!last.ended) {
+    return Fail(
+        absl::DeadlineExceededError(StrCat("no ", work.name, " from ", source.place(), " within ",
+                                           AgeText(timeout_seconds), " or before the run ended (",
+                                           last.text, "); ", work.later)),
+        terminal);
   }
-  return Fail(absl::DeadlineExceededError(StrCat(
-                  "no slice from ", source.place(), " within ", AgeText(flags.timeout_seconds),
-                  " or before the run ended (", SliceText(slice),
-                  "); if it is finished later, its file will be in the run directory")),
-              terminal);
-}
-
-int WaitForCooldown(const CooldownFlags& flags, RunSource& source, int64_t number, Clock* clock,
-                    Terminal* terminal, WatchOptions options) {
-  const auto status = WaitForWork(source, CooldownProgress, number, flags.timeout_seconds, clock,
-                                  terminal, options);
-  if (!status.ok()) return Fail(status.status(), terminal);
-  if (terminal->closed()) return Finish(terminal);
-  const CooldownStatus& cooldown = status->monitor.cooldown;
-  if (cooldown.state == CooldownState::kDone) {
-    terminal->Line(StrCat("cooldown ", CooldownText(cooldown)));
-    return Finish(terminal);
-  }
-  if (cooldown.state == CooldownState::kFailed) {
-    return Fail(absl::AbortedError(StrCat(source.place(), ": cooldown ", CooldownText(cooldown))),
-                terminal);
-  }
-  return Fail(absl::DeadlineExceededError(StrCat(
-                  "no prediction from ", source.place(), " within ", AgeText(flags.timeout_seconds),
-                  " or before the run ended (", CooldownText(cooldown),
-                  "); if it is made later, it will be in the reports")),
-              terminal);
+  terminal->Line(last.text);
+  return Finish(terminal);
 }
 
 }  // namespace
@@ -140,7 +113,11 @@ int RunSlice(const SliceFlags& flags, Clock* clock, Terminal* terminal, WatchOpt
   if (!flags.format.empty()) slice.format = flags.format;
   const absl::StatusOr<int64_t> number = source->Do(slice);
   if (!number.ok()) return Fail(number.status(), terminal);
-  if (flags.wait) return WaitForSlice(flags, *source, *number, clock, terminal, pace);
+  if (flags.wait) {
+    const Awaited work{"slice", SliceProgress,
+                       "if it is finished later, its file will be in the run directory"};
+    return WaitForWork(work, *number, *source, flags.timeout_seconds, clock, terminal, pace);
+  }
   terminal->Line(
       StrCat("slice requested; `ptqwatch status ", source->place(), "` shows its progress"));
   return Finish(terminal);
@@ -157,7 +134,11 @@ int RunCooldown(const CooldownFlags& flags, Clock* clock, Terminal* terminal, Wa
   const absl::StatusOr<int64_t> number =
       source->Do(StartCooldown{.decay_steps = flags.decay_steps});
   if (!number.ok()) return Fail(number.status(), terminal);
-  if (flags.wait) return WaitForCooldown(flags, *source, *number, clock, terminal, pace);
+  if (flags.wait) {
+    const Awaited work{"prediction", CooldownProgress,
+                       "if it is made later, it will be in the reports"};
+    return WaitForWork(work, *number, *source, flags.timeout_seconds, clock, terminal, pace);
+  }
   terminal->Line(StrCat("shadow cooldown requested; `ptqwatch status ", source->place(),
                         "` shows its progress"));
   return Finish(terminal);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "printable.h"
 #include "status_text.h"
 
 namespace ptqwatch::internal {
@@ -17,14 +18,16 @@ WorkProgress SliceProgress(const RunStatus& status) {
   const SliceStatus& slice = status.monitor.slice;
   return {slice.number, static_cast<int>(slice.state),
           slice.state == SliceState::kDone || slice.state == SliceState::kFailed,
-          StrCat("slice ", SliceText(slice))};
+          slice.state == SliceState::kFailed,
+          StrCat("slice ",
+                 slice.state == SliceState::kDone ? Printable(slice.path) : SliceText(slice))};
 }
 
 WorkProgress CooldownProgress(const RunStatus& status) {
   const CooldownStatus& cooldown = status.monitor.cooldown;
   return {cooldown.number, static_cast<int>(cooldown.state),
           cooldown.state == CooldownState::kDone || cooldown.state == CooldownState::kFailed,
-          StrCat("cooldown ", CooldownText(cooldown))};
+          cooldown.state == CooldownState::kFailed, StrCat("cooldown ", CooldownText(cooldown))};
 }
 
 RequestedWork::RequestedWork(Read read, int64_t number, std::chrono::nanoseconds deadline,

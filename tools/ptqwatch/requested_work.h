@@ -18,7 +18,8 @@ struct WorkProgress {
   int64_t number = 0;  ///< 0: none so far
   int stage = 0;       ///< a change is worth a line
   bool ended = false;
-  std::string text;
+  bool failed = false;  ///< ended without a result
+  std::string text;     ///< of a slice that is done: its file
 };
 WorkProgress SliceProgress(const RunStatus& status);
 WorkProgress CooldownProgress(const RunStatus& status);

@@ -1,5 +1,3 @@
-#include "run_flags.h"
-
 #include <string>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "client/client_security.h"
 #include "flag_checks.h"
 #include "ptqwatch/control.h"
+#include "subcommand_flags.h"
 
 namespace ptqwatch::internal {
 namespace {

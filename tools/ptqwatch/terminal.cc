@@ -86,6 +86,8 @@ void Terminal::Write(std::string_view bytes) {
 
 void Terminal::Line(std::string_view text) { Block(StrCat(text, "\n")); }
 
+void Terminal::JsonLine(const std::string& json) { Line(terminal_ ? PrintableJson(json) : json); }
+
 void Terminal::Block(std::string_view text) {
   Write(status_.empty() ? std::string(text) : StrCat(kCleanTerminal, text, status_));
 }

@@ -37,6 +37,8 @@ class Terminal {
   size_t rows() const;
 
   void Line(std::string_view text);
+  /// Prints a line of JSON; on a terminal it is PrintableJson.
+  void JsonLine(const std::string& json);
   /// Prints several lines, each with its newline.
   void Block(std::string_view text);
   /// Prints "ptqwatch: TEXT" to standard error.

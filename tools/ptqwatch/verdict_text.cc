@@ -19,15 +19,13 @@ constexpr std::string_view kBeyondQuadratic = "beyond_quadratic_";
 
 bool Has(const std::optional<double>& value) { return value && std::isfinite(*value); }
 
-std::string Text(const std::optional<double>& value, int digits = 3) {
-  return Has(value) ? NumberText(*value, digits) : "-";
+std::string Text(const std::optional<double>& value) {
+  return Has(value) ? NumberText(*value, 3) : "-";
 }
 
 // " (0.080 to 0.140)", or "".
-std::string Interval(const std::optional<double>& low, const std::optional<double>& high,
-                     int digits) {
-  return Has(low) && Has(high) ? StrCat(" (", Text(low, digits), " to ", Text(high, digits), ")")
-                               : "";
+std::string Interval(const std::optional<double>& low, const std::optional<double>& high) {
+  return Has(low) && Has(high) ? StrCat(" (", Text(low), " to ", Text(high), ")") : "";
 }
 
 // Lines of one kind; only the first one has the name.
@@ -176,11 +174,11 @@ std::string SeverityText(const Verdict& verdict) {
   std::string text;
   if (Has(verdict.severity_nats)) {
     text = StrCat(*verdict.severity_nats > 0 ? "+" : "", Text(verdict.severity_nats), " nats",
-                  Interval(verdict.severity_low_nats, verdict.severity_high_nats, 3));
+                  Interval(verdict.severity_low_nats, verdict.severity_high_nats));
   }
   if (Has(verdict.severity_ratio)) {
     text += StrCat(text.empty() ? "" : ", ", Text(verdict.severity_ratio), " times the baseline",
-                   Interval(verdict.severity_low_ratio, verdict.severity_high_ratio, 3));
+                   Interval(verdict.severity_low_ratio, verdict.severity_high_ratio));
   }
   return text;
 }

@@ -1,11 +1,11 @@
-#include "watch_command.h"
-
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "command_support.h"
+#include "commands.h"
 #include "end_of_run.h"
 #include "full_screen.h"
 #include "screen_view.h"
@@ -59,8 +59,7 @@ absl::Status WatchOnScreen(const WatchFlags& flags, WatchOptions pace, Clock* cl
   return followed.status;
 }
 
-}  // namespace
-
+// Uses the full screen of an interactive terminal, otherwise a row or a line of JSON per report.
 absl::Status WatchRun(const WatchFlags& flags, WatchOptions pace, Clock* clock,
                       Terminal* terminal) {
   pace.after_sequence = flags.since;
@@ -75,6 +74,13 @@ absl::Status WatchRun(const WatchFlags& flags, WatchOptions pace, Clock* clock,
       FollowToTheEnd(flags, pace, clock, *OpenRun(flags.target, clock), &view);
   terminal->Status("");
   return followed.status;
+}
+
+}  // namespace
+
+int RunWatch(const WatchFlags& flags, Clock* clock, Terminal* terminal, WatchOptions pace) {
+  if (flags.timeout_seconds.has_value()) pace.give_up_after = FromSeconds(*flags.timeout_seconds);
+  return Finish(WatchRun(flags, pace, clock, terminal), terminal);
 }
 
 }  // namespace ptqwatch::internal

@@ -20,7 +20,7 @@ bool WatchView::OnReport(const AnalyzedReport& report, int64_t missed) {
   if (missed > 0) ShowGap(missed);
   newest_unix_seconds_ = report.report.snapshot_time_unix_seconds;
   if (flags_->json) {
-    ShowJson(ToJson(report));
+    terminal_->JsonLine(ToJson(report));
   } else {
     ShowRow(report);
   }
@@ -29,13 +29,9 @@ bool WatchView::OnReport(const AnalyzedReport& report, int64_t missed) {
 }
 
 void WatchView::OnEvent(const Event& event) {
-  if (flags_->json) return ShowJson(EventToJson(event));
+  if (flags_->json) return terminal_->JsonLine(EventToJson(event));
   terminal_->Line(EventText(event));
   ++rows_since_header_;
-}
-
-void WatchView::ShowJson(const std::string& json) {
-  terminal_->Line(terminal_->terminal() ? PrintableJson(json) : json);
 }
 
 void WatchView::ShowGap(int64_t missed) {

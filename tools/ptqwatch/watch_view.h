@@ -32,7 +32,6 @@ class WatchView final : public WatchListener {
 
  private:
   void ShowGap(int64_t missed);
-  void ShowJson(const std::string& json);
   void ShowRow(const AnalyzedReport& report);
   std::string StatusNow(bool connected) const;
 

@@ -1,5 +1,5 @@
-#ifndef PTQWATCH_TOOLS_PTQWATCH_RUN_FLAGS_H_
-#define PTQWATCH_TOOLS_PTQWATCH_RUN_FLAGS_H_
+#ifndef PTQWATCH_TOOLS_PTQWATCH_SUBCOMMAND_FLAGS_H_
+#define PTQWATCH_TOOLS_PTQWATCH_SUBCOMMAND_FLAGS_H_
 
 #include "CLI/CLI.hpp"
 #include "flags.h"
@@ -15,6 +15,12 @@ void AddSlice(CLI::App* app, SliceFlags* flags);
 void AddCooldown(CLI::App* app, CooldownFlags* flags);
 void AddEvery(CLI::App* app, EveryFlags* flags);
 
+// Flags of the commands that read a journal and need no run.
+void AddReplay(CLI::App* app, ReplayFlags* flags);
+void AddHistory(CLI::App* app, HistoryFlags* flags);
+void AddLayers(CLI::App* app, LayersFlags* flags);
+void AddReport(CLI::App* app, ReportFlags* flags);
+
 }  // namespace ptqwatch::internal
 
-#endif  // PTQWATCH_TOOLS_PTQWATCH_RUN_FLAGS_H_
+#endif  // PTQWATCH_TOOLS_PTQWATCH_SUBCOMMAND_FLAGS_H_
