@@ -8,19 +8,29 @@
 #include "http/host_guard.h"
 #include "http/http_api.h"
 #include "http/live_page.h"
-#include "http/login_guard.h"
 #include "http/router.h"
 #include "metrics/metric_page.h"
+#include "security/check_security.h"
 
 namespace ptqwatch::internal {
 namespace {
+
+// Makes a browser ask for a login.
+HttpResponse LoginNeeded() {
+  return {
+      .status = 401,
+      .body =
+          "the token is missing or wrong: send 'Authorization: Bearer TOKEN', "
+          "or log in with any user name and the token as the password\n",
+      .headers = {{"WWW-Authenticate", "Basic realm=\"ptqwatch\""}, {"Cache-Control", "no-store"}}};
+}
 
 class WebServerImpl final : public WebServer {
  public:
   WebServerImpl(const Options& options, const ServedRuns* runs)
       : runs_(runs),
         metrics_(options.max_layers),
-        login_(options.token),
+        token_(options.token),
         api_(runs, options.max_streams) {}
 
   absl::Status Bind(const Options& options) {
@@ -51,18 +61,21 @@ class WebServerImpl final : public WebServer {
     routes["/metrics"] = [this](const HttpRequest& request) { return Metrics(request); };
     for (auto& [path, handler] : routes) {
       handler = [this, inner = std::move(handler)](const HttpRequest& request) {
-        std::optional<HttpResponse> refusal = login_.Refuse(request);
-        return refusal ? *std::move(refusal) : inner(request);
+        return Admits(request) ? inner(request) : LoginNeeded();
       };
     }
     // Not guarded by the token: a prober of the process need not know it.
     routes["/healthz"] = [this](const HttpRequest& request) {
-      return HealthzPage(runs_->Look(), login_.Admits(request));
+      return HealthzPage(runs_->Look(), Admits(request));
     };
     routes["/readyz"] = [this](const HttpRequest& request) {
-      return ReadyzPage(runs_->Look(), login_.Admits(request));
+      return ReadyzPage(runs_->Look(), Admits(request));
     };
     return routes;
+  }
+
+  bool Admits(const HttpRequest& request) const {
+    return token_.AdmitsLogin(request.authorization);
   }
 
   HttpResponse Metrics(const HttpRequest& request) {
@@ -81,7 +94,7 @@ class WebServerImpl final : public WebServer {
 
   const ServedRuns* const runs_;
   MetricPage metrics_;
-  const LoginGuard login_;
+  const BearerToken token_;
   HttpApi api_;
   std::unique_ptr<HttpServer> server_;  // last: its thread uses the members above
 };

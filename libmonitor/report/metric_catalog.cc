@@ -9,10 +9,6 @@
 #include "base/strings.h"
 #include "ptqwatch/config.h"
 #include "report/metric_samples.h"
-#include "report/predicted_end_metrics.h"
-#include "report/rank_metrics.h"
-#include "report/verdict_metrics.h"
-#include "report/what_if_metrics.h"
 
 namespace ptqwatch {
 namespace internal {

@@ -12,8 +12,8 @@
 #include "ptqwatch/metric_catalog.h"
 #include "report/enum_names.h"
 
-// Sample collectors of the metric catalogue. They return no samples for unmeasured or non-finite
-// values.
+// Sample collectors of the metric catalogue, which return no samples for unmeasured or non-finite
+// values, and its parts that have files of their own.
 
 namespace ptqwatch::internal {
 
@@ -90,6 +90,17 @@ Samples Drops(Input input);
 
 /// A value of the status that is meaningful only after the first step.
 Samples AfterFirstStep(Input input, double value);
+
+// Rows of the catalogue.
+
+/// About the verdict.
+std::vector<MetricInfo> VerdictMetrics();
+/// About accuracies, averages of snapshots and mixed precision.
+std::vector<MetricInfo> WhatIfMetrics();
+/// About shadow cooldowns, the predicted end of the planned decay.
+std::vector<MetricInfo> PredictedEndMetrics();
+/// About a run with several ranks: each rank's health, and whether their parameters are equal.
+std::vector<MetricInfo> RankMetrics();
 
 }  // namespace ptqwatch::internal
 

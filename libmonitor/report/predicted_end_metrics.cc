@@ -1,5 +1,3 @@
-#include "report/predicted_end_metrics.h"
-
 #include <cmath>
 #include <optional>
 #include <set>

@@ -1,5 +1,3 @@
-#include "report/rank_metrics.h"
-
 #include <optional>
 #include <string>
 

@@ -1,5 +1,3 @@
-#include "report/verdict_metrics.h"
-
 #include <cmath>
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,3 @@
-#include "report/what_if_metrics.h"
-
 #include <cmath>
 #include <set>
 #include <string>
