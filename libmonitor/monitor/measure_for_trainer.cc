@@ -22,7 +22,6 @@
 #include "monitor/linked_monitor.h"
 #include "monitor/remote_monitor.h"
 #include "monitor/trainer_options.h"
-#include "staging/worker_link.h"
 
 namespace ptqwatch {
 namespace {
@@ -167,6 +166,18 @@ void EndMeasuringProcess(std::string_view why) {
   _exit(kFailedStatus);
 }
 
+void FollowTrainer(WorkerLink& link) {
+  switch (link.Run()) {
+    case WorkerLink::End::kStopped:
+      return;
+    case WorkerLink::End::kTrainerGone:
+      _exit(EXIT_SUCCESS);
+    case WorkerLink::End::kSilent:
+      Log(Severity::kError, "the losses function does not return; this process ends");
+      _exit(kSilentStatus);
+  }
+}
+
 }  // namespace internal
 
 bool IsMeasuringProcess() { return StartedBy().trainer > 0; }
@@ -183,17 +194,7 @@ int MeasureForTrainer(std::unique_ptr<Subject> subject, MonitorOptions options,
   StepBack();
   at::set_num_threads(std::max(options.measuring_threads, 1));
   WorkerLink* const link = opened->release();  // used by threads until the end of this process
-  std::thread([link] {
-    switch (link->Run()) {
-      case WorkerLink::End::kStopped:
-        return;
-      case WorkerLink::End::kTrainerGone:
-        _exit(EXIT_SUCCESS);
-      case WorkerLink::End::kSilent:
-        internal::Log(Severity::kError, "the losses closure does not return; this process ends");
-        _exit(internal::kSilentStatus);
-    }
-  }).detach();
+  std::thread([link] { internal::FollowTrainer(*link); }).detach();
   absl::StatusOr<std::unique_ptr<Monitor>> monitor = absl::FailedPreconditionError(
       StrCat("MonitorOptions.schedule is not the trainer's, which is ", link->manifest().schedule));
   if (internal::TextOf(options.schedule) == link->manifest().schedule) {

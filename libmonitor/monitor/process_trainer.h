@@ -68,9 +68,6 @@ class ProcessTrainer {
   int file() const { return memory_.file(); }
   /// A descriptor (eventfd) that becomes readable when the worker has something to do.
   int wake() const { return wake_; }
-  std::optional<int64_t> last_step() const {
-    return process_.here() ? page_.board.step() : std::nullopt;
-  }
   /// Snapshots that ended with a worker and are not measured. 0 in a child of fork(), as alarms().
   int64_t lost() const { return process_.here() ? page_.slot.lost() : 0; }
   /// Alarms that workers have sent so far.

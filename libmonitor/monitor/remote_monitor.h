@@ -15,6 +15,7 @@
 #include "monitor/shard_rank.h"
 #include "ptqwatch/options.h"
 #include "ptqwatch/subject.h"
+#include "staging/worker_link.h"
 
 namespace ptqwatch::internal {
 
@@ -32,6 +33,10 @@ inline constexpr int kSilentStatus = 75;
 
 /// Ends this process, which was started to measure, and tells its trainer why.
 [[noreturn]] void EndMeasuringProcess(std::string_view why);
+
+/// Passes on the trainer's signals (WorkerLink::Run) until WorkerLink::Stop. Ends this process if
+/// the trainer ends, or if the losses do not return.
+void FollowTrainer(WorkerLink& link);
 
 /// A monitor whose measuring half is a process of its own: MeasureForTrainer.
 class RemoteMonitor final : public FollowedRun {

@@ -20,7 +20,7 @@ import weakref
 import torch
 
 from ptqwatch import _channel, _native, _package
-from ptqwatch._watch import seconds
+from ptqwatch._watch import Monitor, seconds
 
 _log = logging.getLogger("ptqwatch")
 _monitors: "weakref.WeakSet[ProcessMonitor]" = weakref.WeakSet()
@@ -424,13 +424,7 @@ class ProcessMonitor:
         if not self._inert and self._ready:
             _channel.send(self._end, {"do": "idle", "number": 0, "worker": self._ready["ready"], "change": change})
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, value, traceback):
-        if kind is None:
-            self.finish()
-        self.stop()
+    __enter__, __exit__ = Monitor.__enter__, Monitor.__exit__
 
 
 class _Descriptor:

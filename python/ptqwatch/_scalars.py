@@ -18,7 +18,7 @@ def scalars(report):
         "alarm": int(state in _ALARMS),
     }
     for row in report["quantization"]:
-        name = _native.quantizer_name(row["method"], row["bits"], row.get("format"))
+        name = _native.short_name(row["method"], row["bits"], row.get("format", ""))
         values.setdefault(f"error_ratio_{name}", row.get("error_ratio"))  # as on /metrics, the first of a name
     return {f"ptqwatch/{name}": value for name, value in values.items() if value is not None}
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "engines.h"
 #include "errors.h"
 #include "ptqwatch/offline/loss_curvature.h"
@@ -25,17 +26,11 @@ struct Measured {
 absl::StatusOr<Measured> Measure(LossCurvature& curvature, bool trace,
                                  const ExecutionContext& context) {
   Measured measured;
-  absl::StatusOr<double> loss = curvature.Loss(context);
-  if (!loss.ok()) return loss.status();
-  absl::StatusOr<at::Tensor> gradient = curvature.Gradient(context);
-  if (!gradient.ok()) return gradient.status();
-  absl::StatusOr<HessianSpectrum> spectrum = curvature.Spectrum(context);
-  if (!spectrum.ok()) return spectrum.status();
-  measured = {*loss, *std::move(gradient), *std::move(spectrum), std::nullopt};
+  PTQWATCH_ASSIGN_OR_RETURN(measured.loss, curvature.Loss(context));
+  PTQWATCH_ASSIGN_OR_RETURN(measured.gradient, curvature.Gradient(context));
+  PTQWATCH_ASSIGN_OR_RETURN(measured.spectrum, curvature.Spectrum(context));
   if (trace) {
-    absl::StatusOr<HessianTrace> estimate = curvature.Trace(context);
-    if (!estimate.ok()) return estimate.status();
-    measured.trace = *std::move(estimate);
+    PTQWATCH_ASSIGN_OR_RETURN(measured.trace, curvature.Trace(context));
   }
   return measured;
 }
@@ -89,9 +84,7 @@ py::dict MeasureCurvature(Subject& subject, const CurvatureOptions& options,
   std::unique_ptr<LossCurvature> curvature;
   const Measured measured =
       WithoutGil(context, [&](const ExecutionContext& own) -> absl::StatusOr<Measured> {
-        auto created = LossCurvature::Create(subject, options, engine, own);
-        if (!created.ok()) return created.status();
-        curvature = *std::move(created);
+        PTQWATCH_ASSIGN_OR_RETURN(curvature, LossCurvature::Create(subject, options, engine, own));
         return Measure(*curvature, trace, own);
       });
   py::list parameters;

@@ -1,7 +1,6 @@
 #include "ptqwatch/monitor.h"
 
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -15,7 +14,6 @@
 #include "errors.h"
 #include "monitor/linked_monitor.h"
 #include "monitor_options.h"
-#include "native_worker.h"
 #include "ptqwatch/status.h"
 #include "python_call.h"
 #include "python_subject.h"
@@ -28,12 +26,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr double kSecondsAtEnd = 2;
-
-milliseconds Milliseconds(double seconds) {
-  constexpr double kMost = 1e9;
-  return milliseconds(
-      std::llround(1e3 * std::clamp(std::isnan(seconds) ? 0 : seconds, 0.0, kMost)));
-}
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
@@ -65,11 +57,11 @@ class ClosureWatch {
 class NativeMonitor {
  public:
   // In a worker, `link` leads to the trainer, whose model it is.
-  NativeMonitor(std::unique_ptr<PythonSubject> model, MonitorOptions options, NativeWorker* link)
+  NativeMonitor(std::unique_ptr<PythonSubject> model, MonitorOptions options,
+                internal::WorkerLink* link)
       : losses_(model->losses_call()) {
     monitor_ = WithoutGil([&] {
-      return internal::LinkedMonitor::Create(std::move(model), std::move(options), {},
-                                             link == nullptr ? nullptr : link->link());
+      return internal::LinkedMonitor::Create(std::move(model), std::move(options), {}, link);
     });
   }
   ~NativeMonitor() {
@@ -84,19 +76,12 @@ class NativeMonitor {
   NativeMonitor(const NativeMonitor&) = delete;
   NativeMonitor& operator=(const NativeMonitor&) = delete;
 
-  py::object Step() const {
-    return StepFunction(
-        [monitor = monitor_](const StepInfo& info) {
-          const StepLock lock;
-          monitor->OnStep(info);
-        },
-        mistakes_);
-  }
+  py::object Step() const { return StepFunction(monitor_, mistakes_); }
   std::string Finish(double timeout, const CancelToken& cancel) {
-    return Text(monitor_->Finish(Milliseconds(timeout), cancel));
+    return Text(monitor_->Finish(FromSeconds(timeout), cancel));
   }
   std::string Stop(double timeout) {
-    const milliseconds deadline = Milliseconds(timeout);
+    const milliseconds deadline = FromSeconds(timeout);
     const ClosureWatch watch(losses_, deadline / 2);
     return Text(monitor_->Stop(deadline));
   }
@@ -138,7 +123,7 @@ void BindMonitor(py::module_& module) {
       .def(py::init([](const py::object& adapter, const std::vector<std::vector<at::Tensor>>& probe,
                        const std::vector<std::vector<at::Tensor>>& calibration,
                        const std::vector<std::vector<at::Tensor>>& curvature,
-                       const py::dict& options, NativeWorker* link) {
+                       const py::dict& options, internal::WorkerLink* link) {
              MonitorOptions read = OptionsFrom(options);
              return std::make_unique<NativeMonitor>(
                  std::make_unique<PythonSubject>(adapter, probe, calibration, curvature),
@@ -170,14 +155,6 @@ void BindMonitor(py::module_& module) {
       "check_options", [](const py::dict& options) { (void)OptionsFrom(options); },
       py::arg("options"), "Raises TypeError or ValueError as watch() does.");
   module.def("end_python", &EndPython);
-  module.def("quantizer_name",
-             [](const std::string& method, int bits, const std::optional<std::string>& format) {
-               QuantizationReport row;
-               row.method = ValueOrRaise(ParseQuantizationMethod(method));
-               row.bits = bits;
-               row.format = format;
-               return ShortName(KeyOf(row));
-             });
 }
 
 }  // namespace ptqwatch::python

@@ -1,6 +1,10 @@
 #ifndef PTQWATCH_PYTHON_MONITOR_OPTIONS_H_
 #define PTQWATCH_PYTHON_MONITOR_OPTIONS_H_
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
 #include "ptqwatch/options.h"
 #include "pybind11/pybind11.h"
 
@@ -16,6 +20,13 @@ namespace ptqwatch::python {
 /// type; ValueError for a name of an enum or a quantizer that does not exist. Ranges are checked by
 /// Validate. REQUIRES: the interpreter's lock.
 MonitorOptions OptionsFrom(const pybind11::dict& fields);
+
+/// A timeout, rounded; a NaN or a negative number counts as 0, more than 30 years as 30 years.
+inline std::chrono::milliseconds FromSeconds(double seconds) {
+  constexpr double kMost = 1e9;
+  return std::chrono::milliseconds(
+      std::llround(1e3 * (seconds > 0 ? std::min(seconds, kMost) : 0)));
+}
 
 }  // namespace ptqwatch::python
 

@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -22,9 +21,9 @@
 #include "errors.h"
 #include "monitor/process_trainer.h"
 #include "monitor/rank_place.h"
+#include "monitor/remote_monitor.h"
 #include "monitor/shard_rank.h"
 #include "monitor_options.h"
-#include "native_worker.h"
 #include "ptqwatch/log.h"
 #include "python_call.h"
 #include "python_subject.h"
@@ -42,11 +41,6 @@ using internal::SharedServer;
 using internal::WorkerKeeper;
 using internal::WorkerLink;
 using std::chrono::milliseconds;
-
-milliseconds FromSeconds(double seconds) {
-  constexpr double kMost = 1e9;
-  return milliseconds(static_cast<int64_t>(1e3 * std::clamp(seconds, 0.0, kMost)));
-}
 
 internal::ShardPlace PlaceFrom(const py::object& fields) {
   auto [job, directory, rank, local_ranks, host, hosts] =
@@ -85,14 +79,7 @@ class NativeTrainer {
   NativeTrainer(const NativeTrainer&) = delete;
   NativeTrainer& operator=(const NativeTrainer&) = delete;
 
-  py::object Step() const {
-    return StepFunction(
-        [trainer = trainer_](const StepInfo& info) {
-          const StepLock lock;
-          trainer->OnStep(info);
-        },
-        mistakes_);
-  }
+  py::object Step() const { return StepFunction(trainer_, mistakes_); }
   std::string StepMistakesText() const { return mistakes_->Text(); }
   void ServeFinish() {
     const StepLock lock;
@@ -166,13 +153,13 @@ class NativeTrainer {
   std::unique_ptr<ServerKeeper> server_;
 };
 
-std::unique_ptr<NativeWorker> OpenWorker(int memory, int wake, int trainer, pid_t process,
-                                         const std::string& replaces) {
-  return std::make_unique<NativeWorker>(ValueOrRaise(WorkerLink::Open({.memory = memory,
-                                                                       .wake = wake,
-                                                                       .trainer = trainer,
-                                                                       .process = process,
-                                                                       .replaces = replaces})));
+std::unique_ptr<WorkerLink> OpenWorker(int memory, int wake, int trainer, pid_t process,
+                                       const std::string& replaces) {
+  return ValueOrRaise(WorkerLink::Open({.memory = memory,
+                                        .wake = wake,
+                                        .trainer = trainer,
+                                        .process = process,
+                                        .replaces = replaces}));
 }
 
 void BindTrainer(py::module_& module) {
@@ -229,36 +216,21 @@ void BindTrainer(py::module_& module) {
           [](NativeTrainer& self) { return reinterpret_cast<uintptr_t>(&self.trainer().page()); })
       .def_property_readonly("file", [](NativeTrainer& self) { return self.trainer().file(); })
       .def_property_readonly("wake", [](NativeTrainer& self) { return self.trainer().wake(); })
-      .def_property_readonly("last_step",
-                             [](NativeTrainer& self) { return self.trainer().last_step(); })
       .def_property_readonly("lost", [](NativeTrainer& self) { return self.trainer().lost(); })
       .def_property_readonly("alarms", [](NativeTrainer& self) { return self.trainer().alarms(); });
 }
 
 }  // namespace
 
-void NativeWorker::Run() {
-  switch (link_->Run()) {
-    case WorkerLink::End::kStopped:
-      return;
-    case WorkerLink::End::kTrainerGone:
-      _exit(EXIT_SUCCESS);
-    case WorkerLink::End::kSilent:
-      internal::Log(Severity::kError, "the losses function does not return; this process ends");
-      _exit(kSilentStatus);
-  }
-}
-
 void BindProcess(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   BindTrainer(module);
-  py::class_<NativeWorker>(module, "WorkerLink")
+  py::class_<WorkerLink>(module, "WorkerLink")
       .def(py::init(&OpenWorker), py::arg("memory"), py::arg("wake"), py::arg("trainer"),
            py::arg("process"), py::arg("replaces"))
-      .def("run", &NativeWorker::Run, Unlocked())
-      .def("stop", &NativeWorker::Stop, Unlocked())
-      .def("count_alarm", &NativeWorker::CountAlarm);
-  module.attr("SILENT_STATUS") = kSilentStatus;
+      .def("run", &internal::FollowTrainer, Unlocked())
+      .def("stop", &WorkerLink::Stop, Unlocked())
+      .def("count_alarm", &WorkerLink::CountAlarm);
   module.def(
       "enter_rank",
       [](const py::dict& fields) {

@@ -5,9 +5,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "ptqwatch/step_info.h"
 #include "pybind11/pybind11.h"
+#include "python_subject.h"
 
 namespace ptqwatch::python {
 
@@ -30,6 +32,17 @@ struct StepMistakes {
 /// the first is logged with its value.
 pybind11::object StepFunction(std::function<void(const StepInfo&)> take,
                               std::shared_ptr<StepMistakes> mistakes);
+
+/// One that calls `monitor->OnStep`.
+template <typename Monitor>
+pybind11::object StepFunction(std::shared_ptr<Monitor> monitor,
+                              std::shared_ptr<StepMistakes> mistakes) {
+  const auto take = [monitor = std::move(monitor)](const StepInfo& info) {
+    const StepLock lock;
+    monitor->OnStep(info);
+  };
+  return StepFunction(std::function<void(const StepInfo&)>(take), std::move(mistakes));
+}
 
 }  // namespace ptqwatch::python
 
