@@ -301,12 +301,6 @@ at::Tensor CoveredLayer::AsMatrix(const at::Tensor& stored, at::Device device) c
   return matrix.to(at::TensorOptions().dtype(at::kFloat).device(device)).contiguous();
 }
 
-int64_t CapturePlan::gram_bytes() const {
-  int64_t bytes = 0;
-  for (int64_t d : gram_inputs) bytes += GramBytes(d);
-  return bytes;
-}
-
 int64_t CapturePlan::GramBytesOf(const std::vector<int>& grams) const {
   int64_t bytes = 0;
   for (int gram : grams) bytes += GramBytes(gram_inputs[static_cast<size_t>(gram)]);

@@ -63,7 +63,6 @@ struct CapturePlan {
   int64_t covered_parameters = 0;
   bool routed = false;  ///< a top-k of a product's outputs chooses experts
 
-  int64_t gram_bytes() const;
   std::optional<UnseenWeights> Unseen() const;
   /// Total bytes of these Grams.
   int64_t GramBytesOf(const std::vector<int>& grams) const;

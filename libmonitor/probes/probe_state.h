@@ -16,12 +16,6 @@ struct ProbeState {
   /// Vectors of the curvature's space by name; they are never modified. "top.0" is the Hessian's
   /// top eigenvector, "preconditioned.0" that of the edge of stability.
   std::map<std::string, Vector> vectors;
-
-  /// Undefined if no vector has this name.
-  Vector vector(const std::string& name) const {
-    const auto found = vectors.find(name);
-    return found == vectors.end() ? Vector() : found->second;
-  }
 };
 
 }  // namespace ptqwatch::internal

@@ -64,10 +64,6 @@ class DeviceStream {
   /// FailedPrecondition if that stream belongs to another device, or if a device is missing.
   static absl::StatusOr<std::unique_ptr<DeviceStream>> Create(
       at::Device live, at::Device measured, std::optional<c10::Stream> updates = std::nullopt);
-  /// Same, for tensors that are measured on their own device.
-  static absl::StatusOr<std::unique_ptr<DeviceStream>> Create(at::Device live) {
-    return Create(live, live);
-  }
 };
 
 /// Drains the stream and ignores errors, for use after a failure.

@@ -140,7 +140,7 @@ TEST(CapturePlan, FillsPassesInOrderUpToTheLimit) {
   EXPECT_THAT(sizes(3200), ElementsAre(2, 1, 2));
   EXPECT_THAT(sizes(1600), ElementsAre(2, 1, 2));
   EXPECT_THAT(sizes(1), ElementsAre(1, 1, 1, 1, 1));
-  EXPECT_EQ(plan.gram_bytes(), 5200);
+  EXPECT_EQ(plan.GramBytesOf({0, 1, 2, 3, 4}), 5200);
 }
 
 TEST(CapturePlan, LeavesOutALayerWhoseGramAloneIsTooLarge) {

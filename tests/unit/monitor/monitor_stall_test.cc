@@ -43,7 +43,7 @@ struct TrainerSideTest : ::testing::Test {
     model = std::make_unique<LargeModel>(clock, copy);
     const TensorTable table = *MakeTensorTable(model->LiveTensors());
     slot.emplace(&page.slot, MakeSlotTensors(table));
-    filler.emplace(table, &*slot, *DeviceStream::Create(at::Device(at::kCPU)));
+    filler.emplace(table, &*slot, *DeviceStream::Create(at::kCPU, at::kCPU));
     trainer.emplace(&page, model.get(), &*filler, TrainerOptions(options), [] {});
   }
   // Steps of a second each, whose snapshots are loaded at once.

@@ -72,7 +72,8 @@ TEST_F(MonitorStateTest, TheWritersThreadRunsNoOperator) {
   const auto file = ProbeStateFile::Open(directory.path());
   ASSERT_TRUE(file.ok()) << file.status();
   const VectorSpace space({{"w", at::zeros({6})}}, at::kFloat, at::kCPU);
-  EXPECT_TRUE(at::equal(file->Read(space)->vector("top.0").elements, at::arange(6, at::kFloat)));
+  EXPECT_TRUE(
+      at::equal(file->Read(space)->vectors.at("top.0").elements, at::arange(6, at::kFloat)));
 }
 
 // A tensor without data stands for one on a GPU: a copy of it fails on the thread that tries.

@@ -179,7 +179,7 @@ TEST(FunctionSubject, SnapshotsSeeWhatTheTrainerWroteAndTheReplicaOnlyWhatIsLoad
   const internal::TensorTable table = *internal::MakeTensorTable(subject->LiveTensors());
   internal::SlotPage page;
   internal::Slot slot(&page, internal::MakeSlotTensors(table));
-  internal::SlotFiller filler(table, &slot, *internal::DeviceStream::Create(at::Device(at::kCPU)));
+  internal::SlotFiller filler(table, &slot, *internal::DeviceStream::Create(at::kCPU, at::kCPU));
   const Batch& batch = subject->probe()[0];
   const at::Tensor before = replica->Losses(batch)->values.clone();
 

@@ -221,8 +221,7 @@ TEST_F(OptimizerStagingTest, IsNeverTheEndOfASnapshot) {
   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
   SlotPage page;
   Slot slot(&page, MakeSlotTensors(table));
-  SlotFiller filler(table, &slot, *DeviceStream::Create(at::Device(at::kCPU)),
-                    *std::move(optimizer));
+  SlotFiller filler(table, &slot, *DeviceStream::Create(at::kCPU, at::kCPU), *std::move(optimizer));
   testing::FakeClock clock;
   throws = true;
   ASSERT_EQ(filler.TryFill(*subject, {}, clock).result, SnapshotResult::kTaken);

@@ -28,7 +28,7 @@ struct SlotFillerTest : ::testing::Test {
     if (filler) return;
     const TensorTable table = *MakeTensorTable(live);
     slot.emplace(&page, MakeSlotTensors(table));
-    filler.emplace(table, &*slot, *DeviceStream::Create(at::Device(at::kCPU)));
+    filler.emplace(table, &*slot, *DeviceStream::Create(at::kCPU, at::kCPU));
   }
   SnapshotResult Fill(int64_t step) {
     outcome = filler->TryFill(*subject, {.info = {.step = step}}, clock);
