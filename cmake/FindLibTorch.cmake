@@ -87,9 +87,4 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   endif()
   target_link_libraries(LibTorch::LibTorch INTERFACE
     "-Wl,--no-as-needed" "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}" ${_gomp} "-Wl,--as-needed")
-  file(STRINGS "${_ptqwatch_torch_dir}/TorchConfig.cmake" _abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
-  if(_abi)
-    message(FATAL_ERROR "The LibTorch in ${LibTorch_ROOT} uses the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0); "
-                        "gRPC, absl and prometheus-cpp use the new one. Take a cxx11-ABI LibTorch (2.7 or later).")
-  endif()
 endif()

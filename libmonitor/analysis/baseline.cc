@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace ptqwatch::internal {
 namespace {
@@ -133,9 +134,10 @@ Baseline::Change Baseline::Estimate(const Sums& sums) const {
 }
 
 Baseline::Change Baseline::Estimate(absl::Span<const SeriesPoint> points,
-                                    absl::Span<const double> course, double most_sigmas) const {
+                                    absl::Span<const double> course) const {
+  constexpr double kUnclipped = std::numeric_limits<double>::infinity();
   Sums sums;
-  for (size_t i = 0; i < points.size(); ++i) sums.Add(SumsOf(points[i], course[i], most_sigmas));
+  for (size_t i = 0; i < points.size(); ++i) sums.Add(SumsOf(points[i], course[i], kUnclipped));
   return Estimate(sums);
 }
 

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstddef>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -58,8 +57,7 @@ class Baseline {
   Sums SumsOf(const SeriesPoint& point, double course, double most_sigmas) const;
   /// Estimates by generalized least squares.
   Change Estimate(const Sums& sums) const;
-  Change Estimate(absl::Span<const SeriesPoint> points, absl::Span<const double> course,
-                  double most_sigmas = std::numeric_limits<double>::infinity()) const;
+  Change Estimate(absl::Span<const SeriesPoint> points, absl::Span<const double> course) const;
 
  private:
   double level_ = 0;

@@ -33,7 +33,6 @@ class InputFile {
   /// When the file was made, in nanoseconds; 0 if the file system does not know. With inode() it
   /// distinguishes the file for good.
   int64_t born() const { return born_; }
-  const std::string& path() const { return path_; }
 
  private:
   InputFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}

@@ -7,14 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "base/cpu_reading.h"
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -83,7 +81,6 @@ struct ServerKeeper::Shared {
   const Timing timing;
   const int wake;
   std::string program;
-  std::atomic<pid_t> process{0};  // the server's process; 0: none
 
   mutable Mutex mutex;
   mutable CondVar changed;
@@ -111,13 +108,12 @@ void ServerKeeper::Shared::Set(ServerState state, absl::Status failure, const Se
     status.grpc = hello.grpc;
     status.reason = std::string(Message(failure));
     alive = state == ServerState::kServing;
-    process = alive ? hello.process : 0;
     if (state == ServerState::kServing) {
       announce = std::exchange(announced_failure, false) || status.restarts > 0;
     } else if (state == ServerState::kFailed) {
       announce = !std::exchange(announced_failure, true);
     }
-    if (listener.on_status) listener.on_status(status, process);
+    if (listener.on_status) listener.on_status(status, alive ? hello.process : 0);
     changed.SignalAll();
   }
   if (!announce) return;
@@ -261,10 +257,6 @@ ServerStatus ServerKeeper::WaitForHello(milliseconds timeout) const {
 ServerStatus ServerKeeper::status() const {
   MutexLock lock(shared_->mutex);
   return shared_->status;
-}
-
-std::function<double()> ServerKeeper::CpuSeconds() const {
-  return [shared = shared_] { return CpuSecondsOf(shared->process); };
 }
 
 void ServerKeeper::Stop(milliseconds deadline) {

@@ -63,9 +63,6 @@ class ServerKeeper {
   /// Waits until the server serves or has failed, for at most `timeout`.
   ServerStatus WaitForHello(std::chrono::milliseconds timeout) const;
   ServerStatus status() const;
-  /// Returns a function that gives the CPU time of the current server in seconds, or 0 without one.
-  /// The function may outlive this object. Thread-safe.
-  std::function<double()> CpuSeconds() const;
   /// Leaves the server running; it ends once it sees that the monitor has stopped. Idempotent. A
   /// thread that misses the deadline, because on_change does not return, is left behind.
   void Stop(std::chrono::milliseconds deadline);

@@ -224,28 +224,4 @@ absl::StatusOr<std::vector<DeviceResult>> DeviceQuantizer::Collect(
   return results;
 }
 
-absl::StatusOr<QuantizedWeight> CopyToHost(ComputeDevice& device, const DeviceResult& result) {
-  QuantizedWeight host = result.numbers;
-  if (result.codes == nullptr) return host;
-  const size_t size = static_cast<size_t>(result.rows * result.cols);
-  std::vector<HostCopy> copies;
-  const auto add = [&](auto& values, size_t count, const auto* from) {
-    if (from == nullptr) return;
-    values.resize(count);
-    copies.push_back({.host = values.data(),
-                      .from = from,
-                      .bytes = static_cast<int64_t>(count * sizeof(*from))});
-  };
-  std::vector<int32_t> order;
-  add(host.codes, size, result.codes);
-  add(host.dequantized, size, result.dequantized);
-  add(host.scale, static_cast<size_t>(result.scales), result.scale);
-  add(host.zero, static_cast<size_t>(result.scales), result.zero);
-  add(host.channel_scale, static_cast<size_t>(result.cols), result.channel_scale);
-  add(order, static_cast<size_t>(result.cols), result.order);
-  PTQWATCH_RETURN_IF_ERROR(device.Read(copies));
-  host.order.assign(order.begin(), order.end());
-  return host;
-}
-
 }  // namespace ptqwatch::internal

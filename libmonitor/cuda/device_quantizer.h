@@ -102,9 +102,6 @@ class DeviceQuantizer {
   std::unique_ptr<Layers> layers_;
 };
 
-/// Waits, and copies a result to the host.
-absl::StatusOr<QuantizedWeight> CopyToHost(ComputeDevice& device, const DeviceResult& result);
-
 }  // namespace ptqwatch::internal
 
 #endif  // PTQWATCH_CUDA_DEVICE_QUANTIZER_H_

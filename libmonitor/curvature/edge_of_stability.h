@@ -22,16 +22,8 @@ struct EdgeOfStability {
 /// Measures how near an optimizer is to the edge of stability on the parabola with the Hessian H,
 /// with its rates, decays and second moments held fixed.
 ///
-/// The ratio is the top eigenvalue of M = S (H + D) S. S and D are diagonal, because rates, decays
-/// and second moments may differ from element to element:
-///   SGD    S^2 = eta gain / 2, D = wd, with gain = (1 - dampening) / (1 + mu), with Nesterov
-///          1 + mu (1 - dampening) / (1 + mu), and 1 if mu = 0
-///   Adam   S^2 = eta' gain / 2p, D = wd, with gain = (1 - beta1) / (1 + beta1),
-///          eta' = eta / (1 - beta1^t) and p = sqrt(v / (1 - beta2^t)) + epsilon
-///   AdamW  S^2 = eta' gain / ((2 - eta wd) p), D = 0
-/// With a single rate the ratio is eta (lambda + wd) / 2 for SGD without momentum (arXiv 2103.00065
-/// has the thresholds with momentum), and eta lambda_max(P^-1 H) / 38 for AdamW with beta1 = 0.9
-/// and no decay (arXiv 2207.14484). docs/curvature.md has the derivation.
+/// The ratio is the top eigenvalue of M = S (H + D) S; docs/curvature.md has the diagonal matrices
+/// S and D of each optimizer.
 ///
 /// `top` is the top eigenpair of `hessian`. With a single rate and decay, no further product is
 /// needed. Otherwise ExtremeEigenpair searches M from `start`, left by an earlier call, and from

@@ -88,7 +88,6 @@ StartVector StartVectors::First(const WarmStart& start, StartShares shares) {
   space_.Scale(1 / space_.Norm(main), main);
   return {.vector = std::move(main),
           .warm = warm,
-          .biased = true,
           .least_share = std::max(random.defined() ? LeastShare(shares.random) : 0,
                                   with_gradient ? kLeastWithGradient : 0)};
 }

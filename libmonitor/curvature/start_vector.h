@@ -13,9 +13,8 @@ namespace ptqwatch::internal {
 
 /// The start of a search for an eigenvector.
 struct StartVector {
-  Vector vector;        ///< of norm 1; undefined if the complement of the deflated vectors is empty
-  bool warm = false;    ///< has a part along the previous search's eigenvector
-  bool biased = false;  ///< has a part that is not random: other eigenvectors are underrepresented
+  Vector vector;      ///< of norm 1; undefined if the complement of the deflated vectors is empty
+  bool warm = false;  ///< has a part along the previous search's eigenvector
   /// With a probability of 97.5 %, the wanted eigenvector has at least this share of the squared
   /// norm.
   double least_share = 0;

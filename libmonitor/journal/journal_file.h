@@ -41,7 +41,6 @@ class JournalFile {
   /// part.
   absl::StatusOr<std::unique_ptr<JournalFile>> BeginPart(const std::string& run_dir,
                                                          int older_parts, WriteFunction write);
-  const std::string& path() const { return path_; }
   /// Bytes after the last Append.
   int64_t size() const { return size_; }
 

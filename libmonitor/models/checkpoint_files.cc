@@ -71,7 +71,6 @@ absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder,
   }
   PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path));
   PTQWATCH_ASSIGN_OR_RETURN(checkpoint.config_, ParseModelConfig(text, path));
-  checkpoint.paths_.push_back(path);
   PTQWATCH_RETURN_IF_ERROR(Guard(Quoted(folder), absl::StatusCode::kInternal,
                                  [&checkpoint] { return checkpoint.OpenWeights(); }));
   checkpoint.FollowAliases();
@@ -98,7 +97,6 @@ absl::Status CheckpointFiles::OpenWeights() {
   for (const auto& [tensor, info] : file.tensors())
     tensors_.emplace(tensor, StoredTensor{0, tensor});
   files_.push_back(std::move(file));
-  paths_.push_back(path);
   return absl::OkStatus();
 }
 
@@ -106,7 +104,6 @@ absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
   PTQWATCH_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(index_path));
   using FileOfTensor = std::map<std::string, std::string>;
   PTQWATCH_ASSIGN_OR_RETURN(const FileOfTensor file_of_tensor, ParseIndex(text, index_path));
-  paths_.push_back(index_path);
   std::map<std::string, size_t> position;  // of a file in files_
   for (const auto& [tensor, name] : file_of_tensor) {
     const auto [found, is_new] = position.emplace(name, files_.size());
@@ -119,7 +116,6 @@ absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
       }
       PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
       files_.push_back(std::move(file));
-      paths_.push_back(path);
     }
     tensors_.emplace(tensor, StoredTensor{found->second, tensor});
   }
@@ -128,10 +124,9 @@ absl::Status CheckpointFiles::OpenShards(const std::string& index_path) {
 
 absl::Status CheckpointFiles::OpenShardsOfRanks(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    const std::string path = StrCat(folder_, "/", name);
-    PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
+    PTQWATCH_ASSIGN_OR_RETURN(SafetensorsFile file,
+                              SafetensorsFile::Open(StrCat(folder_, "/", name)));
     files_.push_back(std::move(file));
-    paths_.push_back(path);
   }
   PTQWATCH_ASSIGN_OR_RETURN(sharded_, PutTogether(files_));
   for (const auto& [name, tensor] : sharded_) {

@@ -38,8 +38,6 @@ class CheckpointFiles {
 
   const std::string& folder() const { return folder_; }
   const ModelConfig& config() const { return config_; }
-  /// The paths of config, index and weights that were read.
-  const std::vector<std::string>& paths() const { return paths_; }
   /// All tensors, ascending.
   std::vector<std::string> Names() const;
   struct Place {
@@ -71,7 +69,6 @@ class CheckpointFiles {
 
   std::string folder_;
   ModelConfig config_;
-  std::vector<std::string> paths_;
   std::vector<SafetensorsFile> files_;
   StoredTensors tensors_;
   ShardedTensors sharded_;  // by their names in the files

@@ -6,6 +6,7 @@
 #include "base/digest.h"
 #include "base/strings.h"
 #include "capture/layer_selection.h"
+#include "ptqwatch/offline/loss_curvature.h"
 #include "snapshot/tensor_table.h"
 
 namespace ptqwatch::internal {
@@ -28,8 +29,8 @@ void AddBatches(const std::vector<Batch>& batches, Digest& digest) {
   }
 }
 
-void AddCurvature(const CurvatureOptions& options, const CurvatureEngineOptions& engine,
-                  Digest& digest) {
+void AddCurvature(const CurvatureOptions& options, Digest& digest) {
+  const CurvatureEngineOptions engine;
   digest.Add(StrFormat("%d %d %a %d %a %d", options.scope, engine.mode,
                        options.eigenvalue_residual_ratio, engine.max_eigenvalue_products,
                        options.trace_relative_stderr, engine.max_trace_probes));
@@ -40,8 +41,7 @@ void AddCurvature(const CurvatureOptions& options, const CurvatureEngineOptions&
 
 }  // namespace
 
-std::string FingerprintOf(const ModelSession& session, const MonitorOptions& options,
-                          const CurvatureEngineOptions& engine) {
+std::string FingerprintOf(const ModelSession& session, const MonitorOptions& options) {
   Digest digest;
   const TensorTable& table = session.replica().table();
   for (size_t i = 0; i < table.names.size(); ++i) {
@@ -54,7 +54,7 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
   for (const std::vector<Batch>& set : session.further_probe()) AddBatches(set, digest);
   AddBatches(session.calibration(), digest);
   AddBatches(session.curvature(), digest);
-  if (options.curvature.enabled) AddCurvature(options.curvature, engine, digest);
+  if (options.curvature.enabled) AddCurvature(options.curvature, digest);
   for (const CoveredLayer& layer : session.plan().layers) {
     digest.Add(layer.name);
     for (const QuantizerSpec& spec : options.quantizers) {

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "ptqwatch/offline/loss_curvature.h"
 #include "ptqwatch/options.h"
 #include "session/model_session.h"
 
@@ -11,8 +10,7 @@ namespace ptqwatch::internal {
 
 /// Hex digest of everything that a report's numbers depend on, except the weights: parameter table,
 /// batches, quantizer specs, precision and seed. Copies all batches to the host once.
-std::string FingerprintOf(const ModelSession& session, const MonitorOptions& options,
-                          const CurvatureEngineOptions& engine = {});
+std::string FingerprintOf(const ModelSession& session, const MonitorOptions& options);
 
 }  // namespace ptqwatch::internal
 

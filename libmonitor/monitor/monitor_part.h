@@ -36,11 +36,11 @@ class MonitorPart {
   virtual std::shared_ptr<const AnalyzedReport> latest() const = 0;
   virtual Control& control() = 0;
 
-  /// The state of the server beside the run; `process` is 0 unless it serves. The server keeper's
-  /// thread, and Create.
-  virtual void SetServer(const ServerStatus& server, pid_t process) = 0;
+  /// The state of the server beside the run; `process` is 0 unless it serves. Called by the server
+  /// keeper's thread, and Create. A part without a server ignores it.
+  virtual void SetServer(const ServerStatus& /*server*/, pid_t /*process*/) {}
   /// Announces that the server failed or serves again. As SetServer.
-  virtual void AnnounceServer(bool failed, const std::string& message) = 0;
+  virtual void AnnounceServer(bool /*failed*/, const std::string& /*message*/) {}
 };
 
 }  // namespace ptqwatch::internal

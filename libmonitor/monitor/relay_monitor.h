@@ -35,8 +35,6 @@ class RelayMonitor final : public MonitorPart {
   /// Null: the reports are the first host's.
   std::shared_ptr<const AnalyzedReport> latest() const override { return nullptr; }
   Control& control() override { return NoControl(); }
-  void SetServer(const ServerStatus& /*server*/, pid_t /*process*/) override {}
-  void AnnounceServer(bool /*failed*/, const std::string& /*message*/) override {}
 
  private:
   HostRelay& relay_;

@@ -30,8 +30,6 @@ class ShardMonitor final : public FollowedRun {
   /// Not OK, too, if no process has measured by the end of `start_timeout`, until one does.
   absl::Status creation_status() const override;
   std::string Describe() const override;
-  void SetServer(const ServerStatus& /*server*/, pid_t /*process*/) override {}
-  void AnnounceServer(bool /*failed*/, const std::string& /*message*/) override {}
 
  private:
   ShardMonitor(std::unique_ptr<ProcessTrainer> trainer, std::string run_dir,

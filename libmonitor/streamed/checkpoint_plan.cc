@@ -188,8 +188,8 @@ int64_t CheckpointBytes::Peak(int64_t quantizers) const {
   return PeakOf(quantizers, grams + std::max(forward, quantizers * quantized + working));
 }
 
-int64_t CheckpointBytes::PeakInParts(int64_t quantizers, int64_t held) const {
-  return PeakOf(quantizers, held + quantizers * quantized + std::max(forward, working));
+int64_t CheckpointBytes::PeakInParts(int64_t held) const {
+  return PeakOf(1, held + quantized + std::max(forward, working));
 }
 
 absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
@@ -199,7 +199,7 @@ absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
   while (layout.together > 0 && bytes.Peak(layout.together) > available) --layout.together;
   layout.bytes = bytes.Peak(layout.together);
   if (layout.together == 0) {
-    const int64_t least = std::min(bytes.Peak(1), bytes.PeakInParts(1, bytes.gram));
+    const int64_t least = std::min(bytes.Peak(1), bytes.PeakInParts(bytes.gram));
     if (least > available) {
       return absl::ResourceExhaustedError(StrCat("measuring a checkpoint needs ", least,
                                                  " bytes with one quantizer at a time, and ",
@@ -207,10 +207,10 @@ absl::StatusOr<CheckpointLayout> LayOut(const CheckpointBytes& bytes,
                                                  " together, but max_bytes = ", available));
     }
     // The parts may hold this beside the rest.
-    const int64_t spare = available - bytes.PeakInParts(1, bytes.gram);
+    const int64_t spare = available - bytes.PeakInParts(bytes.gram);
     layout.together = 1;
     layout.grams = std::min(bytes.gram + spare, bytes.grams);
-    layout.bytes = bytes.PeakInParts(1, layout.grams);
+    layout.bytes = bytes.PeakInParts(layout.grams);
   }
   layout.curvature = options.curvature.enabled && bytes.curvature <= available;
   const int64_t kept = quantizers * bytes.covered;
@@ -225,9 +225,9 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
   const CheckpointBytes bytes = BytesOf(decoder, data, options);
   const absl::StatusOr<CheckpointLayout> layout =
       LayOut(bytes, options, BytesAllowed(options.max_bytes));
-  return {.bytes = layout.ok() ? layout->bytes
-                               : std::min(bytes.Peak(1), bytes.PeakInParts(1, bytes.gram)),
-          .curvature_bytes = options.curvature.enabled ? bytes.curvature : 0};
+  return {
+      .bytes = layout.ok() ? layout->bytes : std::min(bytes.Peak(1), bytes.PeakInParts(bytes.gram)),
+      .curvature_bytes = options.curvature.enabled ? bytes.curvature : 0};
 }
 
 int64_t BytesAllowed(int64_t max_bytes) {

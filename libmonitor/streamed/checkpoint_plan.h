@@ -33,9 +33,10 @@ struct CheckpointBytes {
 
   /// The most at a time, with this many quantizers in one pass over the blocks.
   int64_t Peak(int64_t quantizers) const;
-  /// Same, but with Gram matrices of at most `held` bytes at a time: the calibration tokens pass
-  /// the block once for each part, while quantized weights of earlier parts are there.
-  int64_t PeakInParts(int64_t quantizers, int64_t held) const;
+  /// Same for one quantizer, but with Gram matrices of at most `held` bytes at a time: the
+  /// calibration tokens pass the block once for each part, while quantized weights of earlier parts
+  /// are there.
+  int64_t PeakInParts(int64_t held) const;
 
  private:
   int64_t PeakOf(int64_t quantizers, int64_t quantizing) const;

@@ -120,11 +120,36 @@ std::vector<QuantizedWeight> DeviceRun::Quantize(const std::vector<DeviceLayer>&
   EXPECT_TRUE(results.ok()) << results.status();
   if (!results.ok()) return weights;
   for (size_t i = 0; i < layers.size(); ++i) {
-    absl::StatusOr<QuantizedWeight> weight = internal::CopyToHost(device_, (*results)[i]);
+    absl::StatusOr<QuantizedWeight> weight = CopyToHost(device_, (*results)[i]);
     EXPECT_TRUE(weight.ok()) << weight.status();
     if (weight.ok()) weights[i] = *std::move(weight);
   }
   return weights;
+}
+
+absl::StatusOr<QuantizedWeight> CopyToHost(internal::ComputeDevice& device,
+                                           const internal::DeviceResult& result) {
+  QuantizedWeight host = result.numbers;
+  if (result.codes == nullptr) return host;
+  const size_t size = static_cast<size_t>(result.rows * result.cols);
+  std::vector<internal::HostCopy> copies;
+  const auto add = [&](auto& values, size_t count, const auto* from) {
+    if (from == nullptr) return;
+    values.resize(count);
+    copies.push_back({.host = values.data(),
+                      .from = from,
+                      .bytes = static_cast<int64_t>(count * sizeof(*from))});
+  };
+  std::vector<int32_t> order;
+  add(host.codes, size, result.codes);
+  add(host.dequantized, size, result.dequantized);
+  add(host.scale, static_cast<size_t>(result.scales), result.scale);
+  add(host.zero, static_cast<size_t>(result.scales), result.zero);
+  add(host.channel_scale, static_cast<size_t>(result.cols), result.channel_scale);
+  add(order, static_cast<size_t>(result.cols), result.order);
+  if (const absl::Status read = device.Read(copies); !read.ok()) return read;
+  host.order.assign(order.begin(), order.end());
+  return host;
 }
 
 void ExpectAgrees(const QuantizedWeight& got, const QuantizedWeight& expected,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "cuda/compute_device.h"
 #include "cuda/device_gram.h"
 #include "cuda/device_quantizer.h"
@@ -24,6 +25,10 @@ bool BatchesAreExact();
 
 /// `x` rounded to a row type.
 Matrix RoundedTo(internal::RowType type, const Matrix& x);
+
+/// Waits, and copies a result to the host.
+absl::StatusOr<QuantizedWeight> CopyToHost(internal::ComputeDevice& device,
+                                           const internal::DeviceResult& result);
 
 /// Puts matrices into a device's memory and quantizes them there. Releases the memory at the end.
 /// Failures fail the test.

@@ -8,7 +8,6 @@
 
 #include "quantize/kernels/aligned_buffer.h"
 // Included after aligned_buffer.h, which selects Highway's targets.
-#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "hwy/cache_control.h"
 #include "quantize/kernels/parallel.h"
@@ -349,17 +348,6 @@ absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, SharedRowSourc
   PTQWATCH_ASSIGN_OR_RETURN(
       const Trace trace, HWY_DYNAMIC_DISPATCH(TraceOnTarget)(true, rows, cols, source, s, context));
   return trace.value;
-}
-
-absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, RowSource source, const double* s,
-                                      const ExecutionContext& context) {
-  Mutex mutex;
-  const auto one_at_a_time = [&](int64_t row, float* scratch) {
-    MutexLock lock(mutex);
-    std::copy_n(source(row), cols, scratch);
-    return static_cast<const float*>(scratch);
-  };
-  return QuadraticTrace(rows, cols, SharedRowSource(one_at_a_time), s, context);
 }
 
 }  // namespace ptqwatch::internal

@@ -9,11 +9,9 @@
 
 namespace ptqwatch::internal {
 
-/// Row `i` of a matrix as `cols` floats, valid until the next call.
-using RowSource = absl::FunctionRef<const float*(int64_t row)>;
-
-/// Same, but several threads may call it at once. It returns either memory that stays valid, or
-/// `scratch` (`cols` floats of the calling thread), which it has filled.
+/// A row of a matrix as `cols` floats. Several threads may call it at once. It returns either
+/// memory that stays valid, or `scratch` (`cols` floats of the calling thread), which it has
+/// filled.
 using SharedRowSource = absl::FunctionRef<const float*(int64_t row, float* scratch)>;
 
 /// The number of rows that share one pass over the result. A caller that splits its rows must split
@@ -34,9 +32,6 @@ absl::Status AddGram(int64_t rows, int64_t cols, SharedRowSource source, double*
 /// much if float64 is needed; memory: 4 KiB * cols. Errors: Cancelled, DeadlineExceeded.
 absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, SharedRowSource source,
                                       const double* s, const ExecutionContext& context);
-/// Same, with a source that is called for one row at a time.
-absl::StatusOr<double> QuadraticTrace(int64_t rows, int64_t cols, RowSource source, const double* s,
-                                      const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -240,7 +240,6 @@ HWY_EXPORT(AddErrorsOnTarget);
 
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   Grid grid;
-  grid.rows = rows;
   grid.cols = cols;
   grid.bits = spec.bits;
   grid.format = &NumbersOf(spec);

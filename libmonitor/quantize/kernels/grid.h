@@ -20,7 +20,6 @@ namespace ptqwatch::internal {
 /// With a floating-point format, scale = max(-lo, hi) / largest number, as the format stores
 /// scales, and zero = 0.
 struct Grid {
-  int64_t rows = 0;
   int64_t cols = 0;
   int64_t group_size = 0;  ///< inputs per group, at least 1; a row's last group may be shorter
   int64_t groups = 0;      ///< per row
@@ -51,7 +50,6 @@ void SetTensorScale(float largest, Grid* grid);
 struct Range {
   float low = 0;
   float high = 0;
-  float largest() const { return std::max(-low, high); }
 };
 Range RangeOf(const float* weights, int64_t count);
 /// max|w| over `count` weights, or infinity if a weight is not finite.

@@ -103,15 +103,6 @@ TEST_F(ServerKeeperTest, TellsThatAServerStarts) {
   EXPECT_THAT(states, ElementsAre(ServerState::kStarting, ServerState::kServing));
 }
 
-TEST_F(ServerKeeperTest, GivesTheCpuTimeOfTheServer) {
-  const auto keeper =
-      Start(Program("echo '" + Hello() + "' | sed s/2097152/$$/ >&3\n" +
-                    "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done\n" + Lives()));
-  const std::function<double()> seconds = keeper->CpuSeconds();
-  ASSERT_EQ(keeper->WaitForHello(milliseconds(20'000)).state, ServerState::kServing);
-  EXPECT_TRUE(Eventually([&] { return seconds() > 0.001; }));
-}
-
 TEST_F(ServerKeeperTest, HandsDownNothingOfTheTrainers) {
   setenv("OMP_NUM_THREADS", "3", 1);
   setenv("LC_TIME", "C", 1);

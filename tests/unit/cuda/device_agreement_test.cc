@@ -107,7 +107,7 @@ TEST(DeviceAgreement, ManyRowsOfFewInputsAgree) {
       const absl::StatusOr<std::vector<internal::DeviceResult>> results = quantizer.Collect();
       ASSERT_TRUE(results.ok()) << results.status();
       for (size_t i = 0; i < count; ++i) {
-        const absl::StatusOr<QuantizedWeight> got = internal::CopyToHost(*device, (*results)[i]);
+        const absl::StatusOr<QuantizedWeight> got = testing::CopyToHost(*device, (*results)[i]);
         ASSERT_TRUE(got.ok()) << got.status();
         const GramStatistics statistics = testing::Gram(inputs[i]);
         ExpectAgrees(*got, RunOk(weights[i], with_moments ? &statistics : nullptr, spec));

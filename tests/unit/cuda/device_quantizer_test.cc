@@ -93,7 +93,7 @@ TEST(DeviceQuantizer, WritesWhereItIsTold) {
     const DeviceResult& result = (*results)[0];
     EXPECT_EQ(result.dequantized, layer.dequantized);
     EXPECT_EQ(result.codes, layer.codes);
-    const absl::StatusOr<QuantizedWeight> host = internal::CopyToHost(*device, result);
+    const absl::StatusOr<QuantizedWeight> host = testing::CopyToHost(*device, result);
     ASSERT_TRUE(host.ok());
     double expected = 0;
     for (size_t i = 0; i < weight.values.size(); ++i) {

@@ -421,7 +421,7 @@ TEST(MeasureCheckpoint, SumsTheGramsOfAMixtureInParts) {
   ASSERT_TRUE(all.ok()) << all.status();
   const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options);
   const int64_t one = bytes.Peak(1);
-  const int64_t least = bytes.PeakInParts(1, bytes.gram);
+  const int64_t least = bytes.PeakInParts(bytes.gram);
   EXPECT_LT(least, one - bytes.grams / 2);
   for (const int64_t allowed : {one, one - 1, least}) ExpectTheSameWithin(tiny, *all, allowed);
 }
@@ -440,7 +440,7 @@ TEST(MeasureCheckpoint, HoldsTheBytesThatItsCostSays) {
 TEST(MeasureCheckpoint, SaysHowMuchMemoryWouldDo) {
   TinyCheckpoint tiny;
   const CheckpointBytes bytes = BytesOf(tiny.decoder, tiny.data, tiny.options);
-  const int64_t least = std::min(bytes.Peak(1), bytes.PeakInParts(1, bytes.gram));
+  const int64_t least = std::min(bytes.Peak(1), bytes.PeakInParts(bytes.gram));
   tiny.options.max_bytes = least - 1;
   const absl::Status status = tiny.Measure().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -121,9 +121,9 @@ TEST(GramAccumulator, IsEmptyAfterACancelledAdd) {
 
 double Trace(const Matrix& e, const GramStatistics& h) {
   ExecutionContext context;
+  const auto row = [&](int64_t r, float*) { return e.values.data() + r * e.cols; };
   absl::StatusOr<double> trace = internal::QuadraticTrace(
-      e.rows, e.cols, [&](int64_t r) { return e.values.data() + r * e.cols; }, h.sum.data(),
-      context);
+      e.rows, e.cols, internal::SharedRowSource(row), h.sum.data(), context);
   return trace.value_or(std::nan("")) * 2 / static_cast<double>(h.tokens);
 }
 
