@@ -49,6 +49,8 @@ class CheckpointRun {
   }
 
   absl::StatusOr<Report> Run();
+  // The losses that Run has measured.
+  CheckpointLosses ReleaseLosses();
 
  private:
   // The findings of a quantizer so far.
@@ -158,6 +160,18 @@ absl::StatusOr<Report> CheckpointRun::Run() {
   report.cost.erase("stall");
   report.tasks = std::move(task_scores_.tasks);
   return report;
+}
+
+CheckpointLosses CheckpointRun::ReleaseLosses() {
+  CheckpointLosses losses{.full = std::move(full_)};
+  for (Quantizer& quantizer : quantizers_) {
+    if (quantizer.status.ok()) {
+      losses.quantized.push_back(std::move(quantizer.losses));
+    } else {
+      losses.quantized.emplace_back();
+    }
+  }
+  return losses;
 }
 
 absl::StatusOr<std::vector<CheckpointRun::Variant>> CheckpointRun::EmbedTokens(const Group& group) {
@@ -428,15 +442,19 @@ std::optional<ProbeResult> CheckpointRun::MeasureCurvature(ProbeResult& quantiza
 
 absl::StatusOr<Report> MeasureOrThrow(const Decoder& decoder, const TrajectoryData& data,
                                       const CheckpointMeasurement& options,
-                                      const ExecutionContext& context) {
+                                      const ExecutionContext& context, CheckpointLosses* losses) {
   PTQWATCH_RETURN_IF_ERROR(CheckMeasurement(decoder, data, options));
   ExecutionContext on_host = context;
   if (context.host_bytes != nullptr) on_host.bytes = context.host_bytes;
   ByteBudget& budget = *on_host.bytes;
   const int64_t before = budget.limit();
   budget.SetLimit(budget.used() + std::min(BytesAllowed(options.max_bytes), budget.remaining()));
-  absl::StatusOr<Report> report =
-      Guard([&] { return CheckpointRun(decoder, data, options, on_host).Run(); });
+  absl::StatusOr<Report> report = Guard([&] {
+    CheckpointRun run(decoder, data, options, on_host);
+    absl::StatusOr<Report> measured = run.Run();
+    if (losses != nullptr && measured.ok()) *losses = run.ReleaseLosses();
+    return measured;
+  });
   budget.SetLimit(before);
   return report;
 }
@@ -445,8 +463,9 @@ absl::StatusOr<Report> MeasureOrThrow(const Decoder& decoder, const TrajectoryDa
 
 absl::StatusOr<Report> MeasureCheckpoint(const Decoder& decoder, const TrajectoryData& data,
                                          const CheckpointMeasurement& options,
-                                         const ExecutionContext& context) {
-  return Guard([&] { return MeasureOrThrow(decoder, data, options, context); });
+                                         const ExecutionContext& context,
+                                         CheckpointLosses* losses) {
+  return Guard([&] { return MeasureOrThrow(decoder, data, options, context, losses); });
 }
 
 }  // namespace ptqwatch::internal

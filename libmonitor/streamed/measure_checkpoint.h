@@ -16,6 +16,7 @@
 #include "ptqwatch/options.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "snapshot/unit_losses.h"
 
 namespace ptqwatch::internal {
 
@@ -49,6 +50,13 @@ struct CheckpointMeasurement {
   std::function<void(const MeasurementProgress&)> progress = nullptr;
 };
 
+/// The losses of the probe's sequences, by TokenBatches, that a report sums up.
+struct CheckpointLosses {
+  std::vector<UnitLosses> full = {};
+  /// Of each quantizer; empty unless its report has the status kOk.
+  std::vector<std::vector<UnitLosses>> quantized = {};
+};
+
 /// Bytes that MeasureCheckpoint will take.
 struct CheckpointCost {
   int64_t bytes = 0;            ///< the most at a time, within max_bytes if that is enough
@@ -67,7 +75,7 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
 /// Fills in probe_*, quantization, skipped_layers, calibration_mode, curvature, noise, tasks,
 /// snapshot_digest and cost of a report; the caller fills in the rest. The same numbers, bit for
 /// bit, as a monitor that has the whole model and measures the same batches (TokenBatches) to the
-/// end.
+/// end. Sets `losses`, unless it is null, if there is a report.
 ///
 /// Reserves what it allocates in context.bytes, whose limit is lower meanwhile, and checks the
 /// context before every matrix product. Matrix products use LibTorch's threads, the engine
@@ -79,7 +87,8 @@ CheckpointCost CostOf(const Decoder& decoder, const TrajectoryData& data,
 /// Never throws.
 absl::StatusOr<Report> MeasureCheckpoint(const Decoder& decoder, const TrajectoryData& data,
                                          const CheckpointMeasurement& options,
-                                         const ExecutionContext& context);
+                                         const ExecutionContext& context,
+                                         CheckpointLosses* losses = nullptr);
 
 }  // namespace ptqwatch::internal
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Threads|Mistakes|Killed|Processes|Follow|Sharded|Cost"""
+"""Measures checkpoints of a tiny Llama from the outside: trajectory_test.py PTQWATCH Runs|Compare|Threads|Mistakes|Killed|Processes|Follow|Sharded|Cost"""
 
 import array
+import csv
 import json
 import os
 import pathlib
@@ -168,6 +169,99 @@ class Runs(Trajectory):
         (self.root / "tasks.jsonl").write_text(json.dumps({**items[0], "gold": 2}))
         done = self.run_program(self.words("--no-curvature", "--tasks", "tasks.jsonl", run_dir="other"), code=2)
         self.assertRegex(done.stderr, "--tasks: .*tasks.jsonl.*1.*gold.*2")
+
+
+class Compare(Trajectory):
+    def setUp(self):
+        super().setUp()
+        write_checkpoint(self.root / "base", weights_of(1))
+        tuned = weights_of(1)
+        for name in tuned:
+            if "down_proj" in name:
+                tuned[name] = array.array("f", (1.5 * value for value in tuned[name]))
+        write_checkpoint(self.root / "tuned", tuned)
+
+    def words(self, *extra, models=("base", "tuned")):
+        words = super().words("--compare", *extra, checkpoints=models)
+        at = words.index("--run-dir")
+        return words[:at] + words[at + 2:]
+
+    def test_says_what_two_models_measured_alone_say(self):
+        json_line = self.run_program(self.words("--json")).stdout
+        self.assertEqual(len(json_line.splitlines()), 1)
+        compared = json.loads(json_line)
+        alone = []
+        for name in ("base", "tuned"):
+            self.run_program(Trajectory.words(self, "--no-curvature", "--noise", "0", run_dir=f"run-{name}", checkpoints=(name,)))
+            alone += self.reports(f"run-{name}")
+        self.assertEqual([model["path"] for model in compared["models"]], ["base", "tuned"])
+        for model, report in zip(compared["models"], alone):
+            self.assertNotIn("verdict", model["report"])
+            for entry in (*model["report"]["quantization"], *report["quantization"]):
+                self.assertEqual(len(entry.pop("layers")), 7 * BLOCKS)  # a journal rounds their numbers
+            for key in ("probe_loss_nats", "probe_loss_stderr_nats", "quantization", "snapshot_digest", "step"):
+                self.assertEqual(model["report"][key], report[key], key)
+        first, second = alone
+        self.assertEqual((compared["probe_sequences"], compared["probe_tokens"]), (8, 8 * LENGTH))
+        self.assertAlmostEqual(compared["probe_loss_difference_nats"], second["probe_loss_nats"] - first["probe_loss_nats"], 12)
+        for entry, a, b in zip(compared["quantization"], first["quantization"], second["quantization"], strict=True):
+            self.assertEqual((entry["method"], entry["bits"], entry["format"]), (a["method"], a["bits"], "int"))
+            for name, key in (("loss_difference_nats", "loss_nats"), ("delta_difference_nats", "delta_nats"), ("error_ratio_difference", "error_ratio")):
+                self.assertAlmostEqual(entry[name], b[key] - a[key], 12)
+            self.assertGreater(entry["error_ratio_difference_stderr"], 0)
+        table = self.run_program(self.words()).stdout.splitlines()
+        self.assertRegex(table[0], r"^A: base \(llama, 2 blocks of 32")
+        self.assertRegex(table[1], r"^B: tuned \(llama")
+        self.assertEqual(table[2], f"{8 * LENGTH} tokens in 8 sequences")
+        self.assertEqual([line.split()[0] for line in table[4:]], ["quantizer", "none", "gptq3", "rtn4"])
+        lines = list(csv.DictReader(self.run_program(self.words("--csv")).stdout.splitlines()))
+        self.assertEqual([(line["method"], line["bits"]) for line in lines], [("gptq", "3"), ("rtn", "4")])
+        for line, entry in zip(lines, compared["quantization"]):
+            self.assertEqual(float(line["error_ratio_difference_stderr"]), entry["error_ratio_difference_stderr"])
+            self.assertAlmostEqual(float(line["error_ratio_b"]) - float(line["error_ratio_a"]), float(line["error_ratio_difference"]), 12)
+            self.assertEqual((line["path_a"], line["path_b"], line["status_a"], line["status_b"]), ("base", "tuned", "ok", "ok"))
+        self.assertEqual(sorted(path.name for path in self.root.iterdir() if path.name.startswith("run")), ["run-base", "run-tuned"])
+
+    def test_a_model_and_itself_do_not_differ(self):
+        compared = json.loads(self.run_program(self.words("--json", models=("base", "base"))).stdout)
+        for entry in compared["quantization"]:
+            self.assertEqual((entry["error_ratio_difference"], entry["error_ratio_difference_stderr"]), (0, 0))
+
+    def test_mistakes_name_option_and_value(self):
+        self.save(100, 200)
+        for words, *parts in (
+                (self.words(models=("base",)), "--compare", "two models, not 1", "'base'"),
+                (self.words(models=("base", "tuned", "base")), "--compare", "not 3", "'tuned'"),
+                (self.words(models=("base", "gone")), "'gone'"),
+                (self.words(models=("base", "out")), "--compare", "'out'", "2 checkpoints", "checkpoint-200"),
+                (self.words("--schedule", "constant:peak=1"), "--compare", "--schedule 'constant:peak=1'"),
+                (self.words("--run-dir", "run"), "--compare", "--run-dir 'run'"),
+                (self.words("--no-curvature"), "--compare", "--no-curvature"),
+                (self.words("--average", "2"), "--compare", "--average '2'"),
+                (self.words("--soup", "base,tuned"), "--compare", "--soup 'base,tuned'"),
+                (self.words("--follow"), "--compare", "--follow"),
+                (self.words("--length", "65"), "'base'", "--length", "65"),
+                (self.words("--json", "--csv"), "--json", "--csv"),
+                (Trajectory.words(self, "--json"), "--json", "--compare")):
+            with self.subTest(words=words[2:]):
+                done = self.run_program(words, code=2)
+                self.assertEqual(done.stdout, "")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                for part in ("ptqwatch-trajectory: ", *parts):
+                    self.assertIn(part, done.stderr)
+
+    def test_refuses_another_vocabulary(self):
+        write_random_bf16(self.root / "wide", 64, 64, 1, 64)
+        done = self.run_program(self.words(models=("base", "wide")), code=2)
+        self.assertRegex(done.stderr, "--compare: 'base' has a vocabulary of 48 tokens and 'wide' one of 64")
+
+    def test_says_which_model_has_no_loss(self):
+        broken = weights_of(1)
+        broken["model.norm.weight"][0] = float("nan")
+        write_checkpoint(self.root / "broken", broken)
+        done = self.run_program(self.words(models=("base", "broken")), code=1)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, "'broken': .*model.norm.weight")
 
 
 class Threads(unittest.TestCase):

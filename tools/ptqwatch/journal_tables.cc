@@ -1,13 +1,12 @@
 #include "journal_tables.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
 
 #include "base/strings.h"
+#include "csv_row.h"
 #include "printable.h"
 #include "report_table.h"
 #include "text_table.h"
@@ -35,30 +34,6 @@ std::string ScientificCell(const std::optional<double>& value) {
 }
 
 }  // namespace
-
-CsvRow& CsvRow::Add(std::string_view text) {
-  if (std::exchange(begun_, true)) text_ += ',';
-  if (text.find_first_of("\",\r\n") == std::string_view::npos) {
-    text_ += text;
-    return *this;
-  }
-  text_ += '"';
-  for (const char c : text) {
-    if (c == '"') text_ += '"';
-    text_ += c;
-  }
-  text_ += '"';
-  return *this;
-}
-
-CsvRow& CsvRow::Add(int64_t value) { return Add(std::string_view(StrCat(value))); }
-
-CsvRow& CsvRow::Add(double value) {
-  if (!std::isfinite(value)) return Add(std::string_view());
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
-  return Add(std::string_view(digits, static_cast<size_t>(end.ptr - digits)));
-}
 
 std::string HistoryCsvHeader() {
   return "run_id,attempt,sequence,step,tokens,learning_rate,lr_phase,probe_loss_nats,"

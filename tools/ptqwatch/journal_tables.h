@@ -12,24 +12,6 @@
 
 namespace ptqwatch::internal {
 
-/// Comma-separated values (RFC 4180) without the end of the line. Quotes values only if needed;
-/// numbers have all their digits. Unmeasured values are empty.
-class CsvRow {
- public:
-  CsvRow& Add(std::string_view text);
-  CsvRow& Add(int64_t value);
-  CsvRow& Add(double value);
-  template <typename T>
-  CsvRow& Add(const std::optional<T>& value) {
-    return value ? Add(*value) : Add(std::string_view());
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-  bool begun_ = false;
-};
-
 /// Column names of HistoryCsv, in order.
 std::string HistoryCsvHeader();
 /// A line for each quantizer of a report, or one line without a quantizer if there are none.

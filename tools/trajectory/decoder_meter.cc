@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "ATen/ops/empty.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "models/checkpoint_files.h"
@@ -78,6 +77,7 @@ absl::StatusOr<Report> DecoderMeter::Measure(
     absl::Span<const std::string> folders, bool losses_alone,
     const std::function<void(const internal::MeterProgress&)>& progress,
     const ExecutionContext& context) {
+  losses_ = {};
   std::vector<std::unique_ptr<CheckpointReader>> readers;
   std::vector<AverageReader::Part> parts;
   for (const std::string& folder : folders) {
@@ -97,17 +97,11 @@ absl::StatusOr<Report> DecoderMeter::Measure(
   };
   if (readers.size() == 1) {
     PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, DecoderOf(*readers.front()));
-    return internal::MeasureCheckpoint(decoder, data_, options, context);
+    return internal::MeasureCheckpoint(decoder, data_, options, context, &losses_);
   }
   PTQWATCH_ASSIGN_OR_RETURN(const AverageReader mean, AverageReader::Create(std::move(parts)));
   PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, Decoder::Create(config, mean));
-  return internal::MeasureCheckpoint(decoder, data_, options, context);
-}
-
-at::Tensor TensorOf(const internal::TokenSequences& sequences) {
-  at::Tensor tensor = at::empty({sequences.sequences(), sequences.length + 1}, at::kLong);
-  std::copy(sequences.tokens.begin(), sequences.tokens.end(), tensor.mutable_data_ptr<int64_t>());
-  return tensor;
+  return internal::MeasureCheckpoint(decoder, data_, options, context, &losses_);
 }
 
 }  // namespace ptqwatch::tools

@@ -8,7 +8,6 @@
 
 #include "streamed/measure_checkpoint.h"
 #include "trajectory/checkpoint_meter.h"
-#include "trajectory/token_file.h"
 
 namespace ptqwatch::tools {
 
@@ -30,14 +29,15 @@ class DecoderMeter final : public internal::CheckpointMeter {
       const std::function<void(const internal::MeterProgress&)>& progress,
       const ExecutionContext& context) override;
 
+  /// The losses behind the newest report; without one, empty.
+  const internal::CheckpointLosses& losses() const { return losses_; }
+
  private:
   internal::TrajectoryData data_;
   const internal::CheckpointMeasurement options_;
   const std::string config_;
+  internal::CheckpointLosses losses_;
 };
-
-/// int64 [sequences, N + 1].
-at::Tensor TensorOf(const internal::TokenSequences& sequences);
 
 }  // namespace ptqwatch::tools
 

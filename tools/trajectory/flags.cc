@@ -6,6 +6,7 @@
 #include <set>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/strings.h"
 #include "base/usable_cores.h"
@@ -35,6 +36,9 @@ with [BRANCH=] in front to name a branch:
   wsd:peak=2e-4,warmup=2000,decay_start=4198001,end=4720000[,final=0][,shape=linear|cosine|1-sqrt]
   cosine:peak=3e-4,warmup=2000,end=477000[,final=3e-5][,middle=238000][,floor=0]
   linear:peak=6e-5,end=11931      constant:peak=1e-3
+
+--compare A B measures two models, each given as one CHECKPOINT, and prints their losses with and without each
+quantizer, the error E, and B - A of each. Errors of differences are paired: both models see the same sequences.
 
 The run directory is that of any run: ptqwatch serve, watch, report, history and replay read it. Checkpoints that
 it has already are not measured again. Exit code 0: done; 1: a failure; 2: a mistake in the options; 130 and 143:
@@ -184,7 +188,43 @@ void AddWork(CLI::App& app, Flags* flags) {
   only->excludes(merge);
 }
 
-std::optional<int> CheckTogether(const Flags& flags) {
+// Nothing but losses is compared, and nothing is kept.
+void AddComparison(CLI::App& app, Flags* flags) {
+  CLI::Option* const compare = app.add_flag_callback(
+      "--compare",
+      [flags] {
+        flags->compare = true;
+        flags->curvature = false;
+        flags->noise = 0;
+      },
+      "Measure two models and print the differences of their losses, with paired errors");
+  CLI::Option* const json = app.add_flag("--json", flags->json, "With --compare: a line of JSON");
+  app.add_flag("--csv", flags->csv, "With --compare: comma-separated values with a header")
+      ->needs(compare)
+      ->excludes(json);
+  json->needs(compare);
+}
+
+std::optional<int> CheckComparison(const CLI::App& app, const Flags& flags) {
+  for (const char* const name :
+       {"--run-dir", "--tasks", "--no-curvature", "--noise", "--loss-along", "--schedule",
+        "--average", "--soup", "--list", "--only", "--merge", "--follow", "--until"}) {
+    const CLI::Option* const option = app.get_option(name);
+    if (option->count() == 0) continue;
+    const bool takes_value = option->get_expected_max() > 0;
+    return FailWithUsage(StrCat(
+        "--compare excludes ", name,
+        takes_value ? StrCat(" ", internal::Quoted(option->results().front())) : std::string()));
+  }
+  if (flags.checkpoints.size() == 2) return std::nullopt;
+  std::vector<std::string> given;
+  for (const std::string& path : flags.checkpoints) given.push_back(internal::Quoted(path));
+  return FailWithUsage(StrCat("--compare takes two models, not ", flags.checkpoints.size(), " (",
+                              absl::StrJoin(given, ", "), ")"));
+}
+
+std::optional<int> CheckTogether(const CLI::App& app, const Flags& flags) {
+  if (flags.compare) return CheckComparison(app, flags);
   if (flags.run_dir.empty() && !flags.list) return FailWithUsage("--run-dir is required");
   if (flags.follow && !flags.soup.empty()) return FailWithUsage("--follow excludes --soup");
   if (flags.soup.size() == 1) {
@@ -222,6 +262,7 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
   AddData(app, flags);
   AddMeasurement(app, flags, &schedules);
   AddWork(app, flags);
+  AddComparison(app, flags);
   app.footer(kNotes);
   try {
     app.parse(argc, argv);
@@ -239,7 +280,7 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
   absl::StatusOr<LrSchedules> parsed = LrSchedules::Parse(schedules);
   if (!parsed.ok()) return FailWithUsage(StrCat("--schedule: ", parsed.status()));
   flags->schedules = *std::move(parsed);
-  return CheckTogether(*flags);
+  return CheckTogether(app, *flags);
 }
 
 }  // namespace ptqwatch::tools

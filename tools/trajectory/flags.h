@@ -21,7 +21,7 @@ struct Flags {
   int64_t calibration_sequences = 0;  ///< 0: all
   int token_bytes = 2;
   std::string tasks;    ///< empty: none
-  std::string run_dir;  ///< may be empty with --list
+  std::string run_dir;  ///< may be empty with --list and --compare
   std::string config;   ///< empty: that of each checkpoint
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
   bool curvature = true;
@@ -33,6 +33,9 @@ struct Flags {
   int64_t max_bytes = 0;  ///< 0: free memory
   int threads = 1;
   uint64_t seed = 0;
+  bool compare = false;
+  bool json = false;  ///< print the comparison so
+  bool csv = false;
   bool list = false;
   std::optional<int64_t> only;
   bool merge = false;

@@ -17,18 +17,19 @@
 #include "base/strings.h"
 #include "base/text_file.h"
 #include "base/utf8.h"
+#include "compare.h"
 #include "decoder_meter.h"
 #include "flags.h"
 #include "progress.h"
 #include "ptqwatch/run_source.h"
 #include "stop_on_signal.h"
 #include "tables.h"
+#include "token_data.h"
 #include "trajectory/checkpoint_list.h"
 #include "trajectory/follow_trajectory.h"
 #include "trajectory/measure_part.h"
 #include "trajectory/measure_trajectory.h"
 #include "trajectory/report_part.h"
-#include "trajectory/token_file.h"
 #include "trajectory/trajectory_run.h"
 #include "trajectory/trajectory_settings.h"
 
@@ -82,28 +83,6 @@ absl::Status FindCheckpoints(const Flags& flags, internal::CheckpointWatch& watc
   return absl::OkStatus();
 }
 
-absl::StatusOr<internal::TokenSequences> ReadTokens(std::string_view option,
-                                                    const std::string& path, int64_t sequences,
-                                                    const Flags& flags) {
-  absl::StatusOr<internal::TokenSequences> tokens = internal::ReadTokenFile(
-      path, {.length = flags.length, .sequences = sequences, .raw_bytes = flags.token_bytes});
-  if (!tokens.ok()) return About(option, tokens.status());
-  return tokens;
-}
-
-absl::Status CheckData(const Flags& flags, const internal::ModelFacts& facts,
-                       const internal::TokenSequences& probe,
-                       const internal::TokenSequences& calibration) {
-  if (flags.length > facts.context) {
-    return absl::InvalidArgumentError(StrCat(
-        "--length: ", flags.length, " is more than the model's longest sequence, ", facts.context));
-  }
-  absl::Status fits = internal::CheckVocabulary(probe, facts.vocabulary, flags.probe);
-  if (!fits.ok()) return About("--probe", fits);
-  fits = internal::CheckVocabulary(calibration, facts.vocabulary, flags.calibration);
-  return fits.ok() ? fits : About("--calibration", fits);
-}
-
 // Reads the tasks, and returns what identifies them.
 absl::StatusOr<std::string> AddTasks(const Flags& flags, Trajectory& trajectory) {
   if (flags.tasks.empty()) return "none";
@@ -122,31 +101,19 @@ absl::StatusOr<std::string> AddTasks(const Flags& flags, Trajectory& trajectory)
 // Every mistake in the options is found here or in ParseFlags.
 absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch& watch,
                                    const ExecutionContext& context) {
-  PTQWATCH_ASSIGN_OR_RETURN(const internal::TokenSequences probe,
-                            ReadTokens("--probe", flags.probe, flags.probe_sequences, flags));
-  PTQWATCH_ASSIGN_OR_RETURN(
-      const internal::TokenSequences calibration,
-      ReadTokens("--calibration", flags.calibration, flags.calibration_sequences, flags));
+  PTQWATCH_ASSIGN_OR_RETURN(const TokenData tokens, ReadTokenData(flags));
   Trajectory trajectory;
-  internal::CheckpointMeasurement measurement{.quantizers = flags.quantizers};
-  measurement.curvature.enabled = flags.curvature;
-  measurement.noise_relative_norm = flags.noise;
-  measurement.loss_along = flags.loss_along;
-  measurement.max_bytes = flags.max_bytes;
-  measurement.seed = flags.seed;
-  trajectory.meter = std::make_unique<DecoderMeter>(
-      internal::TrajectoryData{.probe = TensorOf(probe), .calibration = TensorOf(calibration)},
-      measurement, flags.config);
+  trajectory.meter = MakeMeter(flags, tokens);
   PTQWATCH_RETURN_IF_ERROR(FindCheckpoints(flags, watch, context, trajectory));
-  PTQWATCH_RETURN_IF_ERROR(CheckData(flags, trajectory.facts, probe, calibration));
+  PTQWATCH_RETURN_IF_ERROR(CheckTokenData(flags, tokens, trajectory.facts));
   if (!flags.follow) {  // else each is checked before its turn
     PTQWATCH_RETURN_IF_ERROR(
         internal::CheckSameModel(trajectory.checkpoints, trajectory.facts, *trajectory.meter));
   }
   PTQWATCH_ASSIGN_OR_RETURN(const std::string tasks, AddTasks(flags, trajectory));
-  trajectory.settings =
-      internal::MakeSettings(trajectory.facts.architecture, probe, calibration, tasks,
-                             flags.quantizers, measurement.curvature, flags.noise, flags.seed);
+  trajectory.settings = internal::MakeSettings(
+      trajectory.facts.architecture, tokens.probe, tokens.calibration, tasks, flags.quantizers,
+      MeasurementOf(flags).curvature, flags.noise, flags.seed);
   return trajectory;
 }
 
@@ -202,11 +169,11 @@ int List(const Flags& flags, Trajectory& trajectory) {
   return 0;
 }
 
-int ExitCode(const absl::Status& status, const StopOnSignal& stop, bool follow) {
+int ExitCode(const absl::Status& status, const StopOnSignal& stop, const Flags& flags) {
   if (status.ok()) return 0;
   if (stop.received() && absl::IsCancelled(status)) {
-    if (follow) return 0;
-    Warn("stopped; the same command goes on from here");
+    if (flags.follow) return 0;
+    Warn(flags.compare ? "stopped" : "stopped; the same command goes on from here");
     return stop.exit_code();
   }
   std::string text = internal::Printable(Message(status));
@@ -236,7 +203,7 @@ int MeasureOne(const Flags& flags, Trajectory& trajectory, const StopOnSignal& s
       internal::MeasurePart(flags.run_dir, *flags.only, trajectory.checkpoints, trajectory.settings,
                             OptionsOf(flags), *trajectory.meter, ShowOn(progress), context);
   if (measured.ok() && !*measured) Warn(StrCat("unit ", *flags.only, " is measured already"));
-  return ExitCode(measured.status(), stop, /*follow=*/false);
+  return ExitCode(measured.status(), stop, flags);
 }
 
 int MeasureAll(const Flags& flags, Trajectory& trajectory, internal::CheckpointWatch& watch,
@@ -255,7 +222,16 @@ int MeasureAll(const Flags& flags, Trajectory& trajectory, internal::CheckpointW
   if (!(*run)->reports().empty()) {
     std::cout << ResultTable((*run)->reports()) << std::flush;
   }
-  return ExitCode(status, stop, flags.follow);
+  return ExitCode(status, stop, flags);
+}
+
+int CompareTwo(const Flags& flags, const StopOnSignal& stop, const ExecutionContext& context) {
+  absl::StatusOr<Comparison> comparison = Comparison::Prepare(flags, WarnOf);
+  if (!comparison.ok()) return FailWithUsage(internal::Printable(Message(comparison.status())));
+  Progress progress(0, context.clock);
+  const absl::StatusOr<std::string> text = comparison->Measure(ShowOn(progress), context);
+  if (text.ok()) std::cout << *text << std::flush;
+  return ExitCode(text.status(), stop, flags);
 }
 
 int Run(const Flags& flags) {
@@ -264,10 +240,11 @@ int Run(const Flags& flags) {
   context.seeds = SeedSource(flags.seed);
   const StopOnSignal stop(context.cancel);  // before LibTorch's threads
   at::set_num_threads(flags.threads);
+  if (flags.compare) return CompareTwo(flags, stop, context);
   internal::CheckpointWatch watch(flags.checkpoints, WarnOf);
   absl::StatusOr<Trajectory> trajectory = Prepare(flags, watch, context);
   if (!trajectory.ok()) {
-    if (stop.received()) return ExitCode(trajectory.status(), stop, flags.follow);
+    if (stop.received()) return ExitCode(trajectory.status(), stop, flags);
     return FailWithUsage(internal::Printable(Message(trajectory.status())));
   }
   if (flags.list) return List(flags, *trajectory);

@@ -1,7 +1,6 @@
 #include "journal_tables.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "captured_terminal.h"
@@ -47,18 +46,6 @@ AnalyzedReport ThreeLayers() {
     gptq.layers[i].output_error_ratio = 0.01 * static_cast<double>(i + 1);
   }
   return analyzed;
-}
-
-TEST(CsvRow, QuotesWhatMustBeQuoted) {
-  CsvRow row;
-  row.Add("plain").Add("a,b").Add("say \"so\"").Add("two\nlines").Add("");
-  EXPECT_EQ(row.text(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",");
-}
-
-TEST(CsvRow, KeepsAllDigitsAndLeavesOutNonFiniteNumbers) {
-  CsvRow row;
-  row.Add(0.1).Add(1e-300).Add(int64_t{-3}).Add(std::nan("")).Add(std::optional<double>());
-  EXPECT_EQ(row.text(), "0.1,1e-300,-3,,");
 }
 
 TEST(HistoryCsv, HasACellForEachColumn) {
