@@ -17,12 +17,6 @@ namespace {
 
 constexpr size_t kMaxComplaints = 20;
 
-int64_t ElementsOf(const std::vector<int64_t>& shape) {
-  int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
-  return elements;
-}
-
 std::string ShapeOf(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) text += StrCat(i > 0 ? ", " : "", shape[i]);

@@ -128,6 +128,15 @@ absl::StatusOr<at::Tensor> ExpertReader::Read(std::string_view name) const {
   return ReadExperts(found->second, all);
 }
 
+int64_t ExpertReader::ReadingBytes(std::string_view name) const {
+  const auto found = origins_.find(name);
+  if (found == origins_.end()) return weights_.ReadingBytes(name);
+  if (!found->second.renamed.empty()) return weights_.ReadingBytes(found->second.renamed);
+  const std::string& matrix = found->second.experts[0][0];  // all have its shape
+  const auto shape = weights_.Shape(matrix);
+  return shape.ok() ? 4 * ElementsOf(*shape) + weights_.ReadingBytes(matrix) : 0;
+}
+
 absl::StatusOr<at::Tensor> ExpertReader::ReadRows(std::string_view name,
                                                   absl::Span<const int64_t> rows) const {
   const auto found = origins_.find(name);

@@ -32,8 +32,9 @@ class ExpertReader final : public WeightReader {
   std::vector<std::string> Names() const override { return names_; }
   /// InvalidArgument if two experts have other shapes.
   absl::StatusOr<std::vector<int64_t>> Shape(std::string_view name) const override;
-  /// Takes memory for a matrix of an expert beside the result.
   absl::StatusOr<at::Tensor> Read(std::string_view name) const override;
+  /// Of an expert that is stored alone, a matrix is there beside the stack.
+  int64_t ReadingBytes(std::string_view name) const override;
   /// Reads the experts that `rows` names.
   absl::StatusOr<at::Tensor> ReadRows(std::string_view name,
                                       absl::Span<const int64_t> rows) const override;

@@ -10,6 +10,18 @@
 
 namespace ptqwatch::internal {
 
+int64_t ElementsOf(absl::Span<const int64_t> shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape) elements *= size;
+  return elements;
+}
+
+int64_t WeightReader::ReadingBytes(std::string_view name) const {
+  constexpr int64_t kBuffer = int64_t{16} << 20;
+  const auto shape = Shape(name);
+  return shape.ok() ? std::min(kBuffer, 12 * ElementsOf(*shape)) : 0;
+}
+
 absl::StatusOr<at::Tensor> WeightReader::ReadRows(std::string_view name,
                                                   absl::Span<const int64_t> rows) const {
   PTQWATCH_ASSIGN_OR_RETURN(const at::Tensor tensor, Read(name));

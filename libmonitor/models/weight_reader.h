@@ -15,6 +15,9 @@
 
 namespace ptqwatch::internal {
 
+/// The number of elements of a tensor.
+int64_t ElementsOf(absl::Span<const int64_t> shape);
+
 /// The tensors of a model by their names in its checkpoint. Thread-safe.
 class WeightReader {
  public:
@@ -32,6 +35,9 @@ class WeightReader {
   /// whole tensor unless overridden.
   virtual absl::StatusOr<at::Tensor> ReadRows(std::string_view name,
                                               absl::Span<const int64_t> rows) const;
+  /// The most bytes that Read takes beside its result; 0 if there is no such tensor. Unless
+  /// overridden, those of a buffer of 16 MiB, or of thrice a smaller tensor.
+  virtual int64_t ReadingBytes(std::string_view name) const;
 };
 
 /// A WeightReader over tensors in memory. Read gives a float32 tensor itself, not a copy, so that

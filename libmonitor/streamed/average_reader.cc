@@ -24,6 +24,14 @@ constexpr int64_t kElementsTogether = int64_t{1} << 22;
 
 using ReadPartTensor = absl::FunctionRef<absl::StatusOr<at::Tensor>(const WeightReader&)>;
 
+// Rows of a tensor whose mean is made at a time. A shape of no dimensions is one row.
+int64_t RowsTogether(absl::Span<const int64_t> shape, size_t parts) {
+  const int64_t rows = shape.empty() ? 1 : shape[0];
+  const int64_t width = std::max<int64_t>(1, ElementsOf(shape) / std::max<int64_t>(1, rows));
+  return std::clamp(kElementsTogether / static_cast<int64_t>(parts) / width, int64_t{1},
+                    std::max<int64_t>(1, rows));
+}
+
 absl::StatusOr<at::Tensor> MeanOfParts(const std::vector<AverageReader::Part>& parts,
                                        ReadPartTensor read) {
   // As MeanOf, with one part in memory at a time: an expert is a row of a stack.
@@ -81,8 +89,7 @@ absl::StatusOr<at::Tensor> AverageReader::Read(std::string_view name) const {
   return Guard([&]() -> absl::StatusOr<at::Tensor> {
     at::NoGradGuard no_grad;
     const at::Tensor mean = at::empty(shape, at::kFloat);
-    const int64_t width = std::max<int64_t>(1, mean.numel() / std::max<int64_t>(1, shape[0]));
-    const int64_t step = std::max<int64_t>(1, kElementsTogether / std::ssize(parts_) / width);
+    const int64_t step = RowsTogether(shape, parts_.size());
     std::vector<int64_t> rows;
     for (int64_t first = 0; first < shape[0]; first += step) {
       rows.resize(static_cast<size_t>(std::min(step, shape[0] - first)));
@@ -98,6 +105,19 @@ absl::StatusOr<at::Tensor> AverageReader::ReadRows(std::string_view name,
                                                    absl::Span<const int64_t> rows) const {
   return MeanOfParts(parts_,
                      [&](const WeightReader& reader) { return reader.ReadRows(name, rows); });
+}
+
+int64_t AverageReader::ReadingBytes(std::string_view name) const {
+  const auto shape = parts_.front().second->Shape(name);
+  if (!shape.ok()) return 0;
+  const int64_t rows = shape->empty() ? 1 : std::max<int64_t>(1, shape->front());
+  const int64_t piece = ElementsOf(*shape) / rows * RowsTogether(*shape, parts_.size());
+  int64_t reading = 0;
+  for (const auto& [part, reader] : parts_) {
+    reading = std::max(reading, reader->ReadingBytes(name));
+  }
+  // The sum in float64, and a part in float32 and, as it is added, in float64.
+  return (8 + 4 + 8) * piece + reading;
 }
 
 }  // namespace ptqwatch::internal

@@ -27,10 +27,12 @@ class AverageReader final : public WeightReader {
   std::vector<std::string> Names() const override { return parts_.front().second->Names(); }
   /// InvalidArgument if the parts have other shapes.
   absl::StatusOr<std::vector<int64_t>> Shape(std::string_view name) const override;
-  /// Takes little memory beyond the mean: reads the rows of all parts piece by piece.
+  /// Reads the rows of all parts piece by piece.
   absl::StatusOr<at::Tensor> Read(std::string_view name) const override;
   absl::StatusOr<at::Tensor> ReadRows(std::string_view name,
                                       absl::Span<const int64_t> rows) const override;
+  /// Of a stack of experts at least a matrix is summed at a time.
+  int64_t ReadingBytes(std::string_view name) const override;
 
  private:
   explicit AverageReader(std::vector<Part> parts) : parts_(std::move(parts)) {}

@@ -24,8 +24,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Read buffer, in addition to the destination tensor.
-constexpr int64_t kReadingBytes = int64_t{16} << 20;
 // Pairs of tokens that attention scores at a time, in four steps.
 constexpr int64_t kScores = int64_t{1} << 24;
 // Logits that the head computes at a time, in three steps, with a soft cap in four.
@@ -33,16 +31,14 @@ constexpr int64_t kLogits = int64_t{1} << 24;
 // Vectors of the size of the quantized weights that measuring curvature holds (CurvatureProbe).
 constexpr int64_t kCurvatureVectors = 22;
 
-int64_t LargestTensor(const Decoder& decoder) {
-  int64_t most = 0;
+void AddReading(const Decoder& decoder, CheckpointBytes& bytes) {
   for (const std::string& name : decoder.TensorNames()) {
     const auto shape = decoder.weights().Shape(name);
     if (!shape.ok()) continue;  // reading it fails, and says why
-    int64_t elements = 1;
-    for (int64_t size : *shape) elements *= size;
-    most = std::max(most, elements);
+    bytes.tensor = std::max(bytes.tensor, 4 * ElementsOf(*shape));
+    bytes.reading = std::max(bytes.reading, decoder.weights().ReadingBytes(name));
   }
-  return most;
+  bytes.tensor += bytes.reading;
 }
 
 absl::Status CheckTokens(std::string_view what, const at::Tensor& tokens,
@@ -121,12 +117,7 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
   const int64_t length = std::max(data.probe.size(1), data.calibration.size(1)) - 1;
   int64_t activations = 0;
   CheckpointBytes bytes;
-  const int64_t largest = 4 * LargestTensor(decoder);
-  bytes.reading = std::min(kReadingBytes, 3 * largest);
-  if (decoder.config().mixture) {  // a matrix on its way into a stack
-    bytes.reading += 4 * decoder.config().mixture->intermediate * decoder.config().hidden;
-  }
-  bytes.tensor = largest + bytes.reading;
+  AddReading(decoder, bytes);
   bytes.calibration = TokenStream::Bytes(decoder, data.calibration);
   bytes.probe = TokenStream::Bytes(decoder, data.probe);
   if (options.noise_relative_norm > 0) {

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/weight_reader.h"
+#include "snapshot/memory_meter.h"
 
 namespace ptqwatch::internal {
 namespace average_reader_test {
@@ -57,6 +58,7 @@ class LargeReader final : public WeightReader {
     }
     return values;
   }
+  int64_t ReadingBytes(std::string_view) const override { return 4096; }
   size_t largest() const { return largest_; }
 
   static constexpr int64_t kRows = 400;
@@ -78,6 +80,20 @@ TEST(AverageReader, HoldsPiecesOfThePartsAtATime) {
                                   .expand({LargeReader::kRows, LargeReader::kWidth});
   EXPECT_TRUE(at::equal(*read, expected));
   EXPECT_LE(parts.size() * part.largest() * LargeReader::kWidth, size_t{1} << 22);
+}
+
+TEST(AverageReader, SaysWhatReadingTakes) {
+  const LargeReader part;
+  for (const size_t parts : {2, 6}) {
+    const auto mean = AverageReader::Create(std::vector<AverageReader::Part>(parts, {"", &part}));
+    ASSERT_TRUE(mean.ok()) << mean.status();
+    const MemoryMeter meter;
+    const auto read = mean->Read("w");
+    ASSERT_TRUE(read.ok()) << read.status();
+    const int64_t beside = meter.peak() - 4 * read->numel();
+    EXPECT_LE(beside, mean->ReadingBytes("w"));
+    EXPECT_GE(beside, mean->ReadingBytes("w") * 9 / 10);
+  }
 }
 
 TEST(AverageReader, ReadsNumbersWithoutRows) {

@@ -17,7 +17,9 @@
 #include "probes/loss_pairs.h"
 #include "quantize/layer.h"
 #include "quantize/methods.h"
+#include "snapshot/memory_meter.h"
 #include "snapshot/parameter_digest.h"
+#include "streamed/average_reader.h"
 #include "streamed/checkpoint_curvature.h"
 #include "streamed/checkpoint_plan.h"
 #include "streamed/token_stream.h"
@@ -435,6 +437,25 @@ TEST(MeasureCheckpoint, HoldsTheBytesThatItsCostSays) {
   EXPECT_GE(context.bytes->peak(), predicted * 9 / 10);
   EXPECT_EQ(context.bytes->used(), 0);
   EXPECT_EQ(context.bytes->limit(), INT64_MAX);
+}
+
+TEST(MeasureCheckpoint, CountsWhatTheMeanOfAnExpertTakes) {
+  const ModelConfig config = testing::ParsedTinyConfig(
+      "olmoe",
+      ", \"hidden_size\": 1024, \"intermediate_size\": 1024, \"num_experts\": 2, "
+      "\"num_local_experts\": 2");
+  const MapReader part(testing::RandomWeights(config));
+  const auto mean = AverageReader::Create({{"a", &part}, {"b", &part}});
+  ASSERT_TRUE(mean.ok()) << mean.status();
+  const auto decoder = Decoder::Create(config, *mean);
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  const TinyCheckpoint tiny;
+  const CheckpointBytes bytes = BytesOf(*decoder, tiny.data, tiny.options);
+  for (const std::string& name : decoder->TensorNames()) {
+    const MemoryMeter meter;
+    ASSERT_TRUE(decoder->weights().Read(name).ok());
+    EXPECT_LE(meter.peak(), bytes.tensor) << name;
+  }
 }
 
 TEST(MeasureCheckpoint, SaysHowMuchMemoryWouldDo) {
