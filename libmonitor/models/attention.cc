@@ -65,9 +65,10 @@ at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
         return x.narrow(0, sequence, std::min(batch_step, batch - sequence))
             .narrow(1, head, std::min(head_step, heads - head));
       };
-      at::Tensor scores = slice(queries).matmul(slice(k)) * config.scale;
+      // In place: these are passes over memory.
+      at::Tensor scores = slice(queries).matmul(slice(k)).mul_(config.scale);
       if (config.softcap) scores = SoftCap(scores, *config.softcap);
-      scores = scores + mask;
+      scores.add_(mask);
       const at::Tensor shares =
           config.sinks.defined()
               ? SoftmaxWithSinks(scores, config.sinks.narrow(0, head, scores.size(1)))

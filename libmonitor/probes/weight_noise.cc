@@ -14,12 +14,16 @@
 #include "probes/loss_pairs.h"
 #include "probes/paired_loss.h"
 #include "ptqwatch/report.h"
+#include "quantize/kernels/parallel.h"
 
 namespace ptqwatch::internal {
 namespace {
 
-// Elements between two looks at the context: well under a millisecond of drawing.
+// Elements between two looks at the context: well under a millisecond of drawing. Even, so that a
+// pair is in one block.
 constexpr int64_t kNoiseBlock = 1 << 15;
+// Drawing a number takes as long as about this many operations of a loop.
+constexpr double kFlopPerNumber = 500;
 
 double MeanSquare(const float* w, int64_t count) {
   double sum = 0;
@@ -100,12 +104,19 @@ absl::StatusOr<at::Tensor> NoisyWeight(const at::Tensor& weight, double relative
   const int64_t count = from.numel();
   const uint64_t seed = context.seeds.Seed(StrCat("noise ", layer), draw);
   const auto scale = static_cast<float>(relative_norm * std::sqrt(MeanSquare(w, count)));
-  for (int64_t i = 0; i < count; i += 2) {
-    if (i % kNoiseBlock == 0) PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-    const auto [one, other] = NormalPair(RandomWord(seed, static_cast<uint64_t>(i / 2)));
-    out[i] = w[i] + scale * one;
-    if (i + 1 < count) out[i + 1] = w[i + 1] + scale * other;
-  }
+  ThreadTeam team(kFlopPerNumber * static_cast<double>(count), context);
+  PTQWATCH_RETURN_IF_ERROR(team.ForEach(
+      (count + kNoiseBlock - 1) / kNoiseBlock,
+      [&](int, int64_t block, const ExecutionContext& own) -> absl::Status {
+        PTQWATCH_RETURN_IF_ERROR(own.Checkpoint());
+        const int64_t end = std::min(count, (block + 1) * kNoiseBlock);
+        for (int64_t i = block * kNoiseBlock; i < end; i += 2) {
+          const auto [one, other] = NormalPair(RandomWord(seed, static_cast<uint64_t>(i / 2)));
+          out[i] = w[i] + scale * one;
+          if (i + 1 < count) out[i + 1] = w[i + 1] + scale * other;
+        }
+        return absl::OkStatus();
+      }));
   return noisy;
 }
 

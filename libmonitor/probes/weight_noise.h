@@ -33,7 +33,8 @@ constexpr int64_t NoiseBytes(int64_t elements) { return 8 * elements; }
 
 /// `weight` + N(0, s^2 mean(weight^2)) as a contiguous float32 tensor on the CPU, with the draw of
 /// this number for the layer of this name. Depends on nothing but the arguments and
-/// `context.seeds`. About 10 ns an element. Cancelled, DeadlineExceeded. May throw.
+/// `context.seeds`. About 10 ns an element, which context.threads share. Cancelled,
+/// DeadlineExceeded. May throw.
 absl::StatusOr<at::Tensor> NoisyWeight(const at::Tensor& weight, double relative_norm,
                                        std::string_view layer, size_t draw,
                                        const ExecutionContext& context);

@@ -24,6 +24,7 @@
 #include "base/status_macros.h"
 #include "base/stopwatch.h"
 #include "base/strings.h"
+#include "benchmarks/trajectory_floors.h"
 #include "models/block_layout.h"
 #include "models/checkpoint_files.h"
 #include "models/checkpoint_reader.h"
@@ -64,6 +65,7 @@ struct Flags {
   std::vector<std::string> quantizers = {"rtn3", "rtn4", "gptq3", "gptq4"};
   bool curvature = false;
   bool cpu = false;
+  int floors = 0;
 };
 
 std::string ConfigText(const Flags& flags) {
@@ -164,6 +166,10 @@ absl::Status Run(const Flags& flags) {
   for (const std::string& name : flags.quantizers) {
     PTQWATCH_ASSIGN_OR_RETURN(options.quantizers.emplace_back(), ParseQuantizer(name));
   }
+  if (flags.floors > 0) {
+    benchmarks::PrintFloors(decoder, data, options, flags.threads, flags.floors);
+    return absl::OkStatus();
+  }
   ExecutionContext context;
   context.threads = flags.threads;
   CpuClock cpu;
@@ -204,6 +210,7 @@ int main(int argc, char** argv) {
   app.add_option("--gigabytes", flags.gigabytes, "Memory; 0: what is free");
   app.add_option("--quantizers", flags.quantizers, "Short names")->delimiter(',');
   app.add_flag("--cpu", flags.cpu, "Count CPU seconds: for one thread on a busy machine");
+  app.add_option("--floors", flags.floors, "Measure parts alone beside plain products, this often");
   app.add_flag("--curvature", flags.curvature, "Measure curvature too");
   CLI11_PARSE(app, argc, argv);
   if (const absl::Status status = Run(flags); !status.ok()) {

@@ -67,6 +67,15 @@ TEST(NoisyWeight, DependsOnLayerDrawAndSeedAlone) {
   }
 }
 
+TEST(NoisyWeight, DoesNotDependOnThreads) {
+  const at::Tensor weight =
+      testing::Waves({303, 331}, 1, 0);  // several blocks, the last of odd size
+  ExecutionContext context;
+  const at::Tensor alone = *NoisyWeight(weight, 0.1, "a", 0, context);
+  context.threads = 3;
+  EXPECT_TRUE(NoisyWeight(weight, 0.1, "a", 0, context)->equal(alone));
+}
+
 TEST(NoisyWeight, EndsWhenItIsCancelled) {
   ExecutionContext context;
   context.cancel.Cancel();
