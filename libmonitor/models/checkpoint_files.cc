@@ -79,6 +79,12 @@ absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder,
     return absl::Status(named.status().code(), StrCat(Quoted(folder), ": ", named.status()));
   }
   checkpoint.tensors_ = *std::move(named);
+  if (!checkpoint.config_.mxfp4) return checkpoint;
+  absl::StatusOr<PackedTensors> packed = TakePacked(checkpoint.files_, checkpoint.tensors_);
+  if (!packed.ok()) {
+    return absl::Status(packed.status().code(), StrCat(Quoted(folder), ": ", packed.status()));
+  }
+  checkpoint.packed_ = *std::move(packed);
   return checkpoint;
 }
 
@@ -176,15 +182,21 @@ CheckpointFiles::Place CheckpointFiles::Find(std::string_view tensor) const {
   const auto found = tensors_.find(tensor);
   if (found == tensors_.end()) return {};
   const auto sharded = sharded_.find(found->second.name);
+  const auto packed = packed_.find(tensor);
   return {.file = &files_[found->second.file],
           .name = found->second.name,
-          .sharded = sharded == sharded_.end() ? nullptr : &sharded->second};
+          .sharded = sharded == sharded_.end() ? nullptr : &sharded->second,
+          .packed = packed == packed_.end() ? nullptr : &packed->second};
 }
 
 absl::Status CheckpointFiles::Read(const Place& place, int64_t first, int64_t count,
                                    float* out) const {
   if (place.sharded != nullptr) {
     return ReadSharded(files_, std::string(place.name), *place.sharded, first, count, out);
+  }
+  if (place.packed != nullptr) {
+    const int64_t matrix = place.packed->shape[1] * place.packed->shape[2];
+    return ReadPacked(files_, *place.packed, first / matrix, count / matrix, out);
   }
   for (int64_t done = 0; done < count; done += kReadPiece) {
     PTQWATCH_ASSIGN_OR_RETURN(

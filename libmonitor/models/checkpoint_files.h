@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "models/model_config.h"
+#include "models/packed_tensors.h"
 #include "models/sharded_tensors.h"
 #include "models/stored_tensors.h"
 #include "ptqwatch/offline/safetensors.h"
@@ -44,15 +45,18 @@ class CheckpointFiles {
     const SafetensorsFile* file = nullptr;   ///< null if there is no such tensor
     std::string_view name = {};              ///< in the file
     const ShardedTensor* sharded = nullptr;  ///< null if `file` has all of it
+    const PackedTensor* packed = nullptr;    ///< null unless it is unpacked as it is read
 
     TensorDtype dtype() const { return sharded ? sharded->dtype : file->Find(name)->dtype; }
     const std::vector<int64_t>& shape() const {
-      return sharded ? sharded->shape : file->Find(name)->shape;
+      return sharded ? sharded->shape : packed ? packed->shape : file->Find(name)->shape;
     }
+    /// Whether Read can read it.
+    bool readable() const { return packed != nullptr || IsConvertibleToFloat(dtype()); }
   };
   Place Find(std::string_view tensor) const;
-  /// Reads elements [first, first + count) of a tensor in row-major order as float32. Errors: those
-  /// of SafetensorsFile::ReadFloats.
+  /// Reads elements [first, first + count) of a tensor in row-major order as float32; of a packed
+  /// one whole matrices. Errors: those of SafetensorsFile::ReadFloats.
   absl::Status Read(const Place& place, int64_t first, int64_t count, float* out) const;
   /// Whether the ranks of a trainer have written the weights, so that a file may be missing without
   /// a sign of it.
@@ -72,6 +76,7 @@ class CheckpointFiles {
   std::vector<SafetensorsFile> files_;
   StoredTensors tensors_;
   ShardedTensors sharded_;  // by their names in the files
+  PackedTensors packed_;
 };
 
 }  // namespace ptqwatch::internal

@@ -23,7 +23,7 @@ absl::StatusOr<CheckpointFiles::Place> Find(const CheckpointFiles& files, std::s
 
 absl::StatusOr<std::vector<int64_t>> CheckpointReader::Shape(std::string_view name) const {
   PTQWATCH_ASSIGN_OR_RETURN(const CheckpointFiles::Place place, Find(files_, name));
-  if (!IsConvertibleToFloat(place.dtype())) {
+  if (!place.readable()) {
     const TensorInfo info{.dtype = place.dtype(), .shape = place.shape()};
     return absl::InvalidArgumentError(StrCat("tensor ", Quoted(place.name), " in ",
                                              Quoted(place.file->path()), " is ", info.Describe(),

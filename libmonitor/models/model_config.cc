@@ -353,12 +353,22 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
   return windows;
 }
 
+// Whether the checkpoint is quantized, in the one way that is read.
+absl::StatusOr<bool> IsMxfp4(const ConfigReader& config, const ModelFamily& family) {
+  if (!config.Has("quantization_config")) return false;
+  PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> quantized,
+                            config.Object("quantization_config"));
+  if (quantized && family.mxfp4) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::string method, quantized->Text("quant_method", ""));
+    if (method == "mxfp4") return true;
+    return quantized->WrongValue("quant_method", "only mxfp4 is read, or full precision");
+  }
+  return config.Error("quantization_config", "is there; a checkpoint in full precision is needed");
+}
+
 absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   PTQWATCH_ASSIGN_OR_RETURN(const ModelFamily* family, FindFamily(config));
-  if (config.Has("quantization_config")) {
-    return config.Error("quantization_config",
-                        "is there; a checkpoint in full precision is needed");
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(const bool mxfp4, IsMxfp4(config, *family));
   PTQWATCH_ASSIGN_OR_RETURN(const bool is_causal, config.Flag("is_causal", true));
   if (!is_causal) return config.WrongValue("is_causal", "only true is known");
   if (!config.IsOff("per_layer_config")) {
@@ -366,6 +376,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   }
   ModelConfig model;
   model.model_type = std::string(family->model_type);
+  model.mxfp4 = mxfp4;
   for (const std::string_view key : family->unsupported) {
     if (key.empty() || config.IsOff(key)) continue;
     return config.WrongValue(key, "only false or null is known");

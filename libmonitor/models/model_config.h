@@ -191,6 +191,7 @@ struct ModelConfig {
   std::optional<double> attention_softcap = std::nullopt;
   std::optional<double> logits_softcap = std::nullopt;
   std::optional<MixtureConfig> mixture = std::nullopt;
+  bool mxfp4 = false;                    ///< experts may be stored so (PackedTensor)
   std::vector<LayerConfig> layers = {};  ///< one a block
   TensorNames names = {};
 };

@@ -197,6 +197,7 @@ constexpr ModelFamily kFamilies[] = {
      .window = 128,
      .window_period = 2,
      .attention_bias_default = true,
+     .mxfp4 = true,
      .mixture =
          {.experts = 128, .chosen = 4, .router = RouterKind::kSoftmaxOfChosen, .clamped = true},
      .names = kGptOssNames},

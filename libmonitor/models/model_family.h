@@ -107,6 +107,7 @@ struct ModelFamily {
   bool attention_bias_default = false;
   bool mlp_bias_default = false;
   bool tied_head = false;
+  bool mxfp4 = false;  ///< experts may be stored so
   MixtureFamily mixture = {};
   std::array<std::string_view, 2> unsupported = {};  ///< keys that must be absent, null or false
   TensorNames names = {};

@@ -26,10 +26,10 @@ class Case:
     """A model: its class's name in transformers, keys of its config, and how its checkpoint differs from what transformers would save."""
 
     def __init__(self, name, family, dtype="float32", shards=False, old_keys=False, edit=None, rename=(), extra=(), mlp_bias=False, base_alone=False,
-                 stacked=False, tolerance=0, **keys):
+                 stacked=False, mxfp4=False, tolerance=0, **keys):
         self.name, self.family, self.dtype, self.shards = name, family, dtype, shards
         self.old_keys, self.edit, self.rename, self.extra = old_keys, edit or {}, dict(rename), extra
-        self.base_alone, self.stacked, self.tolerance = base_alone, stacked, tolerance
+        self.base_alone, self.stacked, self.mxfp4, self.tolerance = base_alone, stacked, mxfp4, tolerance
         self.mlp_bias, self.keys = mlp_bias, {**SIZES, **keys}
 
 
@@ -164,6 +164,9 @@ CASES = (
     Case("gptoss_old_keys", "GptOss", num_key_value_heads=3, head_dim=12, num_local_experts=5, num_experts_per_tok=1, old_keys=True, dtype="bfloat16",
          sliding_window=7, shards=True, **rope(1.5e5, "yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=16)),
     Case("gptoss_plain_rope", "GptOss", num_key_value_heads=6, num_local_experts=4, num_experts_per_tok=4, **rope(1e4)),
+    # As published: experts of 4 bits, the rest in bfloat16.
+    Case("gptoss_mxfp4", "GptOss", num_key_value_heads=2, hidden_size=64, intermediate_size=96, num_attention_heads=4, head_dim=16, num_local_experts=5,
+         num_experts_per_tok=2, sliding_window=9, dtype="bfloat16", mxfp4=True),
     Case("llama_yarn_untruncated", "Llama", **rope(1e4, "yarn", factor=8.0, truncate=False, original_max_position_embeddings=16)),
     Case("granitemoe_default", "GraniteMoe", num_key_value_heads=2),
     Case("granitemoe_multipliers", "GraniteMoe", num_key_value_heads=3, num_local_experts=11, num_experts_per_tok=4, tie_word_embeddings=True,
@@ -306,6 +309,36 @@ def save(model, folder, case):
         rewrite_tensors(os.path.join(folder, "model.safetensors"), case, state)
 
 
+def pack_experts(folder):
+    """Replaces the experts of a checkpoint by random ones in MXFP4. Returns the model as transformers unpacks it."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    path = os.path.join(folder, "model.safetensors")
+    generator = torch.Generator().manual_seed(3)
+    tensors = {}
+    for name, tensor in load_file(path).items():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            tensors[name] = tensor
+            continue
+        experts, inputs, outputs = tensor.shape
+        shape = (experts, outputs, inputs // 32)
+        tensors[f"{name}_blocks"] = torch.randint(256, (*shape, 16), dtype=torch.uint8, generator=generator)
+        tensors[f"{name}_scales"] = torch.randint(118, 125, shape, dtype=torch.uint8, generator=generator)
+    save_file(tensors, path, metadata={"format": "pt"})
+    config_path = os.path.join(folder, "config.json")
+    with open(config_path) as file:
+        config = json.load(file)
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                                                          "model.embed_tokens", "lm_head"]}
+    with open(config_path, "w") as file:
+        json.dump(config, file)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
+                                                              quantization_config=transformers.Mxfp4Config(dequantize=True))
+    return model.eval()
+
+
 def expected_logits(cases, folders, tokens):
     """The logits of transformers for each case, whose checkpoint is saved."""
     import torch
@@ -314,6 +347,8 @@ def expected_logits(cases, folders, tokens):
     for case in cases:
         model = make_model(case)
         save(model, folders[case], case)
+        if case.mxfp4:
+            model = pack_experts(folders[case])
         with torch.no_grad():
             expected[case] = model(tokens).logits
     return expected

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "ATen/ops/scalar_tensor.h"
+#include "ATen/ops/stack.h"
 #include "ATen/ops/tensor.h"
 #include "models/decoder.h"
 #include "ptqwatch/offline/safetensors.h"
@@ -49,6 +51,25 @@ TEST_F(CheckpointReaderTest, ReadsEveryFloatTypeAsFloat32) {
   EXPECT_TRUE(reader.Read("f16").value().equal(at::tensor({1.0f, -2.0f}).view({1, 2})));
   EXPECT_TRUE(reader.Read("f64").value().equal(at::scalar_tensor(0.25f)));
   EXPECT_EQ(reader.Shape("rows").value(), (std::vector<int64_t>{4, 2}));
+}
+
+TEST(CheckpointReader, UnpacksTheExpertsThatRowsName) {
+  const TempDir folder;
+  nlohmann::json config = nlohmann::json::parse(testing::TinyConfig("gpt_oss"));
+  config["num_key_value_heads"] = 2;
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  testing::WriteFile(folder.File("config.json"), config.dump());
+  std::string blocks;
+  for (int i = 0; i < 3 * 5 * 2 * 16; ++i) blocks.push_back(static_cast<char>(i * 7 % 251));
+  const std::vector<TensorSource> tensors = {
+      MakeTensorSource("w_blocks", TensorDtype::kU8, {3, 5, 2, 16}, blocks),
+      MakeTensorSource("w_scales", TensorDtype::kU8, {3, 5, 2}, std::string(30, '\x7e'))};
+  ASSERT_TRUE(WriteSafetensors(folder.File("model.safetensors"), tensors).ok());
+  const CheckpointReader reader(CheckpointFiles::Open(folder.path()).value());
+  EXPECT_EQ(reader.Names(), std::vector<std::string>{"w"});
+  EXPECT_EQ(reader.Shape("w").value(), (std::vector<int64_t>{3, 64, 5}));
+  const at::Tensor all = reader.Read("w").value();
+  EXPECT_TRUE(reader.ReadRows("w", {2, 0}).value().equal(at::stack({all[2], all[0]})));
 }
 
 TEST_F(CheckpointReaderTest, ReadsRowsInAnyOrder) {

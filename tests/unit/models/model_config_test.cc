@@ -120,6 +120,20 @@ TEST(ModelConfigTest, ReadsGptOss) {
   EXPECT_EQ(Parsed(config).layers[1].rope, yarn);
   config["swiglu_limit"] = 0;
   EXPECT_THAT(Refusal(config), HasSubstr("swiglu_limit is 0"));
+}
+
+TEST(ModelConfigTest, ExpertsOfGptOssMayBeInMxfp4) {
+  json config = Config("gpt_oss");
+  config["num_key_value_heads"] = 6;
+  EXPECT_FALSE(Parsed(config).mxfp4);
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  EXPECT_TRUE(Parsed(config).mxfp4);
+  config["quantization_config"] = {{"quant_method", "gptq"}};
+  EXPECT_THAT(Refusal(config), AllOf(HasSubstr("quantization_config.quant_method"),
+                                     HasSubstr("gptq"), HasSubstr("only mxfp4 is read")));
+  config["quantization_config"] = "mxfp4";
+  EXPECT_THAT(Refusal(config), HasSubstr("quantization_config"));
+  config = Config("llama");
   config["quantization_config"] = {{"quant_method", "mxfp4"}};
   EXPECT_THAT(Refusal(config), HasSubstr("a checkpoint in full precision is needed"));
 }
