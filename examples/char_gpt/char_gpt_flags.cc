@@ -6,12 +6,15 @@
 #include <optional>
 #include <string>
 
+#include "mixture.h"
 #include "program.h"
 
 namespace ptqwatch::examples {
 namespace {
 
 constexpr int64_t kWarmupSteps = 300;
+// The monitor takes a matrix for a router if at most half of its outputs are chosen.
+constexpr int64_t kFewestExperts = 2 * kExpertsPerToken;
 
 /// Flags as given. Their defaults depend on other flags.
 struct Given {
@@ -23,6 +26,7 @@ struct Given {
   std::optional<int64_t> warmup;
   std::optional<int64_t> width;
   std::optional<int64_t> layers;
+  std::optional<int64_t> experts;
   double decay_fraction = 0.2;
 };
 
@@ -65,6 +69,8 @@ void AddFlags(CLI::App& app, CharGptFlags* flags, Given* given) {
   integer("--width", &given->width, 1, "Width of the hidden state [gpt 32, mlp 64]");
   integer("--layers", &given->layers, 1, "Blocks [gpt 2, mlp 3]");
   integer("--heads", &flags->heads, 1, "Attention heads")->capture_default_str();
+  integer("--experts", &given->experts, kFewestExperts,
+          "With gpt: mixtures of as many experts in place of the MLPs; each token takes 2 [none]");
   integer("--length", &flags->length, 1, "Predictions per sequence")->capture_default_str();
   integer("--batch", &flags->batch, 1, "Sequences per step")->capture_default_str();
   integer("--probe-sequences", &flags->probe_sequences, 1,
@@ -86,6 +92,15 @@ void Resolve(const Given& given, CharGptFlags* flags) {
   if (!flags->mlp && flags->width % flags->heads != 0) {
     throw UsageError("--heads: " + std::to_string(flags->heads) + " does not divide --width " +
                      std::to_string(flags->width));
+  }
+  flags->experts = given.experts.value_or(0);
+  if (flags->experts > 0 && flags->mlp) {
+    throw UsageError("--experts: " + std::to_string(flags->experts) + " needs --model gpt");
+  }
+  // Nor does it take one with as many outputs as inputs.
+  if (flags->experts >= flags->width) {
+    throw UsageError("--experts: " + std::to_string(flags->experts) +
+                     " must be fewer than --width " + std::to_string(flags->width));
   }
   Schedule& schedule = flags->schedule;
   schedule.kind = given.schedule == "wsd"      ? ScheduleKind::kWsd

@@ -23,6 +23,7 @@ struct CharGptFlags {
   int64_t width = 32;
   int64_t layers = 2;
   int64_t heads = 2;
+  int64_t experts = 0;  ///< of a mixture in place of each MLP of the GPT; 0: the MLP
   int64_t length = 64;
   int64_t batch = 8;
   int64_t probe_sequences = 1024;

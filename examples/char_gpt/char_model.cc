@@ -14,12 +14,12 @@ at::Tensor LossesOf(const at::Tensor& logits, const at::Tensor& y) {
 
 }  // namespace
 
-at::Tensor CharModel::TokenLosses(const at::Tensor& x, const at::Tensor& y) {
-  return LossesOf(Logits(x), y);
+at::Tensor CharModel::TokenLosses(const at::Tensor& x, const at::Tensor& y, at::Tensor* balance) {
+  return LossesOf(Logits(x, balance), y);
 }
 
 CharModel::Answers CharModel::TokenAnswers(const at::Tensor& x, const at::Tensor& y) {
-  const at::Tensor logits = Logits(x);
+  const at::Tensor logits = Logits(x, nullptr);
   return {LossesOf(logits, y), logits.detach().argmax(-1).view_as(y) == y};
 }
 

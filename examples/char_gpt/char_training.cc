@@ -16,6 +16,8 @@ namespace ptqwatch::examples {
 namespace {
 
 constexpr double kClipNorm = 1.0;
+// Weight of the balance losses of a mixture of experts (arXiv 2101.03961, 2409.02060).
+constexpr double kBalanceWeight = 0.01;
 constexpr int64_t kProbeBatch = 32;
 // Gives calibration other draws than the training batches.
 constexpr uint64_t kCalibrationStream = 0x9e3779b97f4a7c15;
@@ -44,18 +46,25 @@ Batches MakeProbe(const Text& text, SequenceShape shape, const CharGptFlags& fla
                      kProbeBatch);
 }
 
-// Gives the parameters their clipped gradients and returns the loss.
+// Gives the parameters their clipped gradients and returns the cross-entropy. A mixture's balance
+// loss is in the gradients alone, so losses of all models and of the monitor compare.
 at::Tensor TakeGradients(
     CharModel& model, const at::Tensor& x, const at::Tensor& y, double sam_rho,
     absl::FunctionRef<void()> on_gradients = [] {}) {
-  const auto loss_now = [&] { return model.TokenLosses(x, y).mean(); };
-  const at::Tensor loss = loss_now();
+  at::Tensor loss;
+  const auto minimised_now = [&] {
+    at::Tensor balance;
+    loss = model.TokenLosses(x, y, &balance).mean();
+    return balance.defined() ? loss + kBalanceWeight * balance : loss;
+  };
+  const at::Tensor minimised = minimised_now();
+  const at::Tensor before = loss;
   model.zero_grad();
-  loss.backward();
-  if (sam_rho > 0) TakeGradientsUphill(model.parameters(), sam_rho, loss_now);
+  minimised.backward();
+  if (sam_rho > 0) TakeGradientsUphill(model.parameters(), sam_rho, minimised_now);
   on_gradients();
   torch::nn::utils::clip_grad_norm_(model.parameters(), kClipNorm);
-  return loss;
+  return before;
 }
 
 // Trains a copy of the model as Step trains the model in its decay, on separate batches.
@@ -91,6 +100,7 @@ CharTraining::CharTraining(const CharGptFlags& flags)
               .width = flags.width,
               .layers = flags.layers,
               .heads = flags.heads,
+              .experts = flags.experts,
               .length = flags.length},
       model_(MakeSeededModel(flags, config_)),
       shape_{model_->inputs(), flags.length},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "char_model.h"
+#include "mixture.h"
 #include "torch/nn/modules/embedding.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/nn/modules/normalization.h"
@@ -27,12 +28,20 @@ class Block : public nn::Module {
         attention_norm_(register_module("attention_norm", MakeNorm(config.width))),
         qkv_(register_module("qkv", MakeLinear(config.width, 3 * config.width))),
         projection_(register_module("projection", MakeLinear(config.width, config.width))),
-        mlp_norm_(register_module("mlp_norm", MakeNorm(config.width))),
-        up_(register_module("up", MakeLinear(config.width, 4 * config.width))),
-        down_(register_module("down", MakeLinear(4 * config.width, config.width))) {}
+        mlp_norm_(register_module("mlp_norm", MakeNorm(config.width))) {
+    const int64_t hidden = 4 * config.width;
+    if (config.experts > 0) {
+      mixture_ =
+          register_module("mlp", std::make_shared<Mixture>(config.width, hidden, config.experts));
+      return;
+    }
+    up_ = register_module("up", MakeLinear(config.width, hidden));
+    down_ = register_module("down", MakeLinear(hidden, config.width));
+  }
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask, at::Tensor* balance) {
     const at::Tensor h = x + projection_(Attention(qkv_(attention_norm_(x)), mask));
+    if (mixture_ != nullptr) return h + mixture_->forward(mlp_norm_(h), balance);
     return h + down_(at::gelu(up_(mlp_norm_(h))));
   }
 
@@ -60,8 +69,9 @@ class Block : public nn::Module {
   nn::Linear qkv_;
   nn::Linear projection_;
   nn::LayerNorm mlp_norm_;
-  nn::Linear up_;
-  nn::Linear down_;
+  nn::Linear up_{nullptr};
+  nn::Linear down_{nullptr};
+  std::shared_ptr<Mixture> mixture_;  // in place of up_ and down_
 };
 
 class Gpt : public CharModel {
@@ -81,10 +91,10 @@ class Gpt : public CharModel {
   int64_t inputs() const override { return length_; }
 
  protected:
-  at::Tensor Logits(const at::Tensor& x) override {
+  at::Tensor Logits(const at::Tensor& x, at::Tensor* balance) override {
     if (mask_.device() != x.device()) mask_ = mask_.to(x.device());
     at::Tensor h = characters_(x) + positions_->weight;
-    for (const auto& block : blocks_) h = block->forward(h, mask_);
+    for (const auto& block : blocks_) h = block->forward(h, mask_, balance);
     return head_(norm_(h)).flatten(0, 1);
   }
 

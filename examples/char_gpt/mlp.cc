@@ -35,7 +35,7 @@ class Mlp : public CharModel {
   int64_t inputs() const override { return length_ + kContext - 1; }
 
  protected:
-  at::Tensor Logits(const at::Tensor& x) override {
+  at::Tensor Logits(const at::Tensor& x, at::Tensor* /*balance*/) override {
     at::Tensor h = characters_(x.unfold(1, kContext, 1)).flatten(2).flatten(0, 1);
     for (size_t i = 0; i < linears_.size(); ++i) {
       const at::Tensor out = at::relu(norms_[i](linears_[i](h)));

@@ -45,9 +45,11 @@ class CharTrainingTest : public ::testing::Test {
 
 TEST_F(CharTrainingTest, ContinuesFromItsStateWithTheSameBits) {
   const std::string state = directory_.File("state.safetensors");
-  std::string hashes[2];
-  for (const bool muon : {false, true}) {
-    flags_.muon = muon;
+  std::string hashes[3];
+  for (const int kind : {0, 1, 2}) {
+    flags_.muon = kind == 1;
+    flags_.mlp = kind != 2;
+    flags_.experts = kind == 2 ? 4 : 0;
     const auto first = Trained(3);
     ASSERT_TRUE(first->SaveState(state).ok());
     CharTraining second(flags_);
@@ -55,8 +57,8 @@ TEST_F(CharTrainingTest, ContinuesFromItsStateWithTheSameBits) {
     for (CharTraining* training : {first.get(), &second}) {
       for (int step = 0; step < 3; ++step) training->Step(1e-2, /*sam_rho=*/0.1);
     }
-    EXPECT_EQ(Hash(*first), Hash(second)) << muon;
-    hashes[muon] = Hash(*first);
+    EXPECT_EQ(Hash(*first), Hash(second)) << kind;
+    hashes[kind] = Hash(*first);
   }
   EXPECT_NE(hashes[0], hashes[1]);
 }
