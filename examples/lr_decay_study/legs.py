@@ -6,13 +6,15 @@ import math
 import types
 
 # The parts of a study that --only can select, the most important first.
-GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine", "since")
+GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine", "since", "mixture")
 # Gives each member of a soup other batches than the other members and the trunk.
 MEMBER_STREAM = 0x5851F42D4C957F2D
 # The cost of a measurement in training steps, for estimating the time left.
 STEPS_PER_MEASUREMENT = 300
 # The quantizers of a study that leaves out the other number formats.
 INTEGERS = ["rtn3", "rtn4", "gptq3", "gptq4"]
+# The runs of the part `mixture`.
+MIXTURE, DENSE = "mixture", "dense"
 SHARES = {  # of the peak rate, by the share of the decay that is left
     "linear": lambda left: left,
     "cosine": lambda left: 0.5 * (1 + math.cos(math.pi * (1 - left))),
@@ -49,6 +51,9 @@ FULL = {
     "soup": 3,  # number of cooldowns in the average
     "muon_rates": [3e-3, 1e-2],  # peaks of the runs with Muon, ascending
     "sam_rhos": [0.05, 0.2],  # radii of sharpness-aware minimisation in a decay, ascending
+    # The GPT with a mixture of experts, and the dense one beside it. Up to seven experts have rows of their own in a report.
+    "mixture_run": 8000, "mixture_width": 64, "mixture_layers": 2, "experts": 6,
+    "mixture_quantizers": [*INTEGERS, "gptq-mxfp4", "gptq-nvfp4"],  # those of them that are in `quantizers`
 }
 SCALES = {
     "full": FULL,  # evidence
@@ -56,12 +61,12 @@ SCALES = {
     "quick": FULL | {
         "scale": "quick", "seeds": 1, "probe_sequences": 256, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400],
         "cooldown": 320, "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640,
-        "soup": 2},
+        "soup": 2, "mixture_run": 1600},
     # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
         "warmup": 2, "leg": 40, "budgets": [40, 160], "cooldown": 12, "run": 80, "rates": [3e-3, 1e-2], "decays": [0.1, 0.3],
-        "cosines": [80], "window": 2, "average_every": 16},
+        "cosines": [80], "window": 2, "average_every": 16, "mixture_run": 20, "mixture_width": 16, "mixture_layers": 1},
 }
 
 
@@ -106,6 +111,11 @@ def decays(s):
 def merges(s):
     """{run: (steps, shape)} of the merges that stand for decays that end after `run` steps."""
     return {named(f"merge-{shape}", part): (decay_steps(s, part), shape) for shape in SHARES for part in s.fractions}
+
+
+def mixture_decay(s):
+    """The steps of the decay of the runs of the part `mixture`."""
+    return round(s.fraction * s.mixture_run)
 
 
 @dataclasses.dataclass
@@ -232,6 +242,14 @@ class SeedPlan:
         for run, (steps, shape) in merges(s).items():
             members = range(s.run - steps + s.every, s.run + 1, s.every)
             self.add_means(run, ("since",), {s.run: [(kept[step], step) for step in members]}, shape)
+
+    def mixture(self):
+        """A GPT with a mixture of experts in place of each MLP, and one with MLPs, which computes a token with as many parameters."""
+        s = self.s
+        model = {"--model": "gpt", "--width": s.mixture_width, "--layers": s.mixture_layers,
+                 "--quantizers": ",".join(name for name in s.mixture_quantizers if name in s.quantizers)}
+        for run, more in ((MIXTURE, {"--experts": s.experts}), (DENSE, {})):
+            self.add(run, ("mixture",), s.mixture_run, mixture_decay(s), more=model | more)
 
 
 def plan(s, groups=()):

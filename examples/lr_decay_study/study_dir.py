@@ -36,6 +36,21 @@ def sharpness_along(entry):
     return 4 * (whole - 2 * half) / norm**2 if half is not None and whole is not None and norm else None
 
 
+# What a study keeps of an expert's matrix.
+EXPERT = ("name", "tokens", "output_error_ratio", "gradient_term_nats", "curvature_term_nats")
+
+
+def experts_of(entry, names):
+    """The columns EXPERT of the experts that have rows of their own; `names` are the report's layer names. docs/run_directory.md has the format."""
+    kept = {}
+    for key, column in entry.get("layers_columns", {}).items():
+        if isinstance(column, str) and column in kept:
+            column = kept[column]
+        kept[key] = column if isinstance(column, list) else range(column) if key == "name" else [column] * len(kept["name"])
+    rows = [i for i, name in enumerate(kept.get("name", ())) if ".experts." in names[name] and "*" not in names[name]]
+    return {key: [names[kept[key][i]] if key == "name" else kept[key][i] for i in rows] for key in EXPERT if key in kept} if rows else {}
+
+
 def point_of(report):
     """The part of a report that a study uses. None means not measured."""
     point = {"step": report["step"], "learning_rate": report["learning_rate"], "loss_nats": report.get("probe_loss_nats")}
@@ -43,7 +58,11 @@ def point_of(report):
         form = entry.get("format", "int")
         name = f"{entry['method']}{entry['bits'] if form.startswith('int') else ''}" + (f"-{form}" if form != "int" else "")
         point[name] = {key: entry.get(key) for key in ("loss_nats", "error_ratio", "error_ratio_stderr", "displacement_norm",
-                                                       "curvature_along_error")}
+                                                       "curvature_along_error", "predicted_delta_nats", "curvature_batch_delta_nats",
+                                                       "routing_change_ratio", "fallback_tokens_ratio")}
+        point[name]["withheld"] = bool(entry.get("prediction_detail"))
+        if experts := experts_of(entry, report.get("layer_names", ())):
+            point[name]["experts"] = experts
         point[name]["critical_sharpness"] = sharpness_along(entry)
     curvature = report.get("curvature", {})
     return point | {key: curvature.get(key) for key in ("trace", "weighted_trace", "top_eigenvalue")} | {

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "examples/lr_decay_study"))
 import claims
 import legs
 import stats
-from study_dir import CannotUse, StudyDir
+from study_dir import CannotUse, StudyDir, experts_of
 
 loader = importlib.machinery.SourceFileLoader("study", str(ROOT / "examples/lr_decay_study/study"))
 study = importlib.util.module_from_spec(importlib.util.spec_from_loader("study", loader))
@@ -28,6 +28,14 @@ loader.exec_module(study)
 
 # E of quantizers relative to 3-bit integers, if not 1.
 LEVELS = {"gptq-fp8_e4m3": 0.01, "gptq4-int-h64": 0.9, "gptq-mxfp4-h32": 0.8}
+
+
+def textbook_experts(s, error):
+    """Columns of the report's rows for the experts of one block: the less an expert is used, the larger its error, which follows E."""
+    names = [f"blocks_0.mlp.experts.{i}.{matrix}.weight" for i in range(s.experts) for matrix in ("up", "down")]
+    tokens = [100 * (1 + i // 2) for i in range(len(names))]
+    return {"name": names, "tokens": tokens, "output_error_ratio": [error / count for count in tokens],
+            "gradient_term_nats": [0.0] * len(names), "curvature_term_nats": [error] * len(names)}
 
 
 def textbook_point(s, leg, step):
@@ -50,11 +58,16 @@ def textbook_point(s, leg, step):
         loss, error = 1.61 - 0.02 * merge[0] / s.run, 0.7 * 0.05
     elif leg.run.endswith(".plateau"):
         loss, error = 1.7, 0.05
+    elif leg.run.endswith(".mixture"):
+        loss -= 0.05
     point = {"step": step, "learning_rate": peak * (1 - fallen), "loss_nats": loss}
     for name in s.quantizers:
         own = error * LEVELS.get(name, 1)
         point[name] = {"loss_nats": loss * (1 + own), "error_ratio": own, "error_ratio_stderr": None, "displacement_norm": 1.0,
                        "curvature_along_error": 100 * own, "critical_sharpness": 100 * own}
+        if leg.groups == ("mixture",):
+            point[name] |= {"predicted_delta_nats": loss * own, "curvature_batch_delta_nats": loss * own, "withheld": False,
+                            "routing_change_ratio": own, "fallback_tokens_ratio": 0.0, "experts": textbook_experts(s, own)}
     return point | dict.fromkeys(("trace", "weighted_trace", "top_eigenvalue", "noise_nats", "critical_sharpness"), 1000 * error)
 
 
@@ -105,7 +118,7 @@ class Claims(Textbook):
                 self.assertTrue(claim["measured"])
 
     def test_have_their_criteria_in_the_documents(self):
-        page = (ROOT / "docs/lr_decay_recipe.md").read_text()
+        page = "".join((ROOT / "docs" / name).read_text() for name in ("lr_decay_recipe.md", "mixture_study.md"))
         for name, _, _, criterion, _ in claims.CLAIMS:
             self.assertRegex(page, f"(?m)^- .*{name.replace('(', '[(]').replace(')', '[)]')}.*: ")
             self.assertIn(f": {criterion}\n", page)
@@ -316,6 +329,74 @@ class SinceClaims(Textbook):
         self.assertEqual(self.verdicts("Muon"), ["holds"])
         self.set("muon-0.01", 1.7)
         self.assertEqual(self.verdicts("Muon"), ["does not hold"])
+
+
+class MixtureClaims(Textbook):
+    def points(self, run="mixture"):
+        return [point for seed in range(3) for point in self.runs[f"s{seed}.{run}"]]
+
+    def test_are_judged_without_the_other_parts(self):
+        s, runs = textbook(["mixture"])
+        judged = {claim["id"]: claim["verdict"] for claim in claims.judge(s, runs)}
+        self.assertEqual({name for name, verdict in judged.items() if verdict != "not run"},
+                         {name for name in judged if name.startswith("mixture ")})
+
+    def test_a_mixture_that_does_not_jump(self):
+        scale(self.runs, "mixture", 0.5, 6401, quantizers=["gptq3", "gptq-nvfp4"])
+        self.assertEqual(self.verdicts("mixture (jump, gptq3)", "mixture (as dense)", "mixture (jump, gptq-nvfp4)", "mixture (jump, gptq4)"),
+                         ["does not hold"] * 3 + ["holds"])
+
+    def test_a_format_that_jumps_more_than_integers(self):
+        scale(self.runs, "mixture", 1.3, 6401, quantizers=["gptq-mxfp4"])
+        self.assertEqual(self.verdicts("mixture (jump, gptq-mxfp4)"), ["does not hold"])
+
+    def test_an_error_that_drifts_is_not_flat(self):
+        scale(self.runs, "mixture", 1.4, 3201)
+        self.assertEqual(self.verdicts("mixture (flat)", "mixture (jump, gptq3)"), ["does not hold", "holds"])
+
+    def test_a_mixture_that_quantization_throws_back(self):
+        scale(self.runs, "mixture", 2)
+        self.assertEqual(self.verdicts("mixture (3-bit loss)", "mixture (as dense)"), ["does not hold", "holds"])
+
+    def test_one_expert_that_is_not_hurt(self):
+        for point in self.points():
+            point["gptq3"]["experts"]["curvature_term_nats"][6:8] = [0.1, 0.02]
+        self.assertEqual(self.verdicts("mixture (every expert)"), ["does not hold"])
+
+    def test_experts_whose_use_does_not_matter(self):
+        for point in self.points():
+            point["gptq3"]["experts"]["output_error_ratio"] = [0.1, 0.2, 0.3, 0.4, 0.3, 0.4, 0.2, 0.3, 0.2, 0.1, 0.3, 0.2]
+        self.assertEqual(self.verdicts("mixture (rare, output)", "mixture (rare, loss)"), ["does not hold", "holds"])
+        for point in self.points():
+            columns = point["gptq3"]["experts"]
+            columns["gradient_term_nats"] = [count * count for count in columns["tokens"]]
+        self.assertEqual(self.verdicts("mixture (rare, loss)"), ["does not hold"])
+
+    def test_a_router_whose_choices_stay(self):
+        for point in self.points():
+            point["gptq3"]["routing_change_ratio"] = 0.1
+        self.assertEqual(self.verdicts("mixture (routing)"), ["does not hold"])
+
+    def test_one_quantizer_whose_prediction_fails(self):
+        for point in self.points():
+            point["gptq-mxfp4"]["predicted_delta_nats"] *= 0.6
+            point["gptq3"]["predicted_delta_nats"] *= 0.65
+        self.assertEqual(self.verdicts("mixture (prediction, 4 bits)", "mixture (prediction, 3 bits)"), ["does not hold", "holds"])
+
+    def test_experts_without_rows_are_not_judged(self):
+        for point in self.points():
+            del point["gptq3"]["experts"]
+        self.assertEqual(self.verdicts("mixture (every expert)", "mixture (rare, output)", "mixture (jump, gptq3)"), ["not run", "not run", "holds"])
+
+    def test_experts_are_read_from_a_journals_columns(self):
+        names = ["qkv", "mlp.experts.*.up", "mlp.experts.1.up", "mlp.experts.0.up"]
+        columns = {"name": [0, 1, 3, 2], "tokens": [64, 48, 32, 16], "damp": 0.01, "output_error_ratio": 0.5, "gradient_term_nats": [1, 2, 3, 4],
+                   "curvature_term_nats": "gradient_term_nats"}
+        self.assertEqual(experts_of({"layers_columns": columns}, names), {
+            "name": ["mlp.experts.0.up", "mlp.experts.1.up"], "tokens": [32, 16], "output_error_ratio": [0.5, 0.5], "gradient_term_nats": [3, 4],
+            "curvature_term_nats": [3, 4]})
+        self.assertEqual(experts_of({"layers_columns": columns | {"name": 4}}, names)["name"], names[2:])
+        self.assertEqual(experts_of({"layers_columns": columns | {"name": [0, 1, 0, 0]}}, names), {})
 
 
 class Stats(unittest.TestCase):
