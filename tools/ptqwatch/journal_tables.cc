@@ -85,6 +85,8 @@ std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
       LayerRow& row = rows[layer.name];
       row.name = layer.name;
       row.stacked = layer.stacked;
+      row.tokens = std::max(row.tokens, layer.tokens);
+      row.too_few_tokens = row.too_few_tokens || layer.status == LayerStatus::kTooFewTokens;
       row.output_error_ratios.resize(order.size());
       row.output_error_ratios[i] = layer.output_error_ratio;
       if (&entry == watched_entry && entry.prediction_detail.empty()) {
@@ -115,14 +117,20 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
   const std::vector<LayerRow> layers = LayersOf(analyzed);
   const QuantizationReport* const watched = WatchedQuantizer(analyzed);
   const bool by_loss = !layers.empty() && layers.front().contribution.has_value();
+  const bool uneven = std::any_of(layers.begin(), layers.end(), [&](const LayerRow& row) {
+    return row.tokens != layers.front().tokens;
+  });
   const std::string title = StrCat(
       "step ", analyzed.report.step, ", ", std::min(most, layers.size()), " of ", layers.size(),
       " layers, sorted by ",
       by_loss ? "their contribution to the loss of " : "the error of their output under ",
       watched == nullptr ? "" : names[static_cast<size_t>(watched - quantization.data())],
       "\nloss: contribution of the layer, to second order; trace: of the layer's block of the "
-      "Hessian;\neach quantizer: relative squared error of the layer's output\n\n");
+      "Hessian;\n",
+      uneven ? "tokens: that the layer met in calibration, in a stack all layers together;\n" : "",
+      "each quantizer: relative squared error of the layer's output\n\n");
   std::vector<std::string> header = {"layer", "loss, nats", "trace"};
+  if (uneven) header.push_back("tokens");
   for (const size_t i : QuantizerOrder(quantization)) header.push_back(names[i]);
   std::vector<std::vector<std::string>> rows = {std::move(header)};
   for (const LayerRow& layer : layers) {
@@ -131,6 +139,7 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
     const std::string number = layer.stacked ? StrCat(" (", *layer.stacked, ")") : "";
     row = {StrCat(Printable(layer.name), number), ScientificCell(layer.contribution),
            ScientificCell(layer.trace)};
+    if (uneven) row.push_back(StrCat(layer.tokens, layer.too_few_tokens ? " (too few)" : ""));
     for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
   }
   const bool unsure = watched != nullptr && !watched->prediction_detail.empty();
@@ -145,7 +154,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       "step,layer,trace,method,bits,group_size,output_error_ratio,rtn_output_error_ratio,"
       "gradient_term_nats,curvature_term_nats,format,dead_zone_ratio,grid_noise_ratio,"
       "scale_bias_ratio,accumulated_error_ratio,stacked,stacked_ok,output_error_p10_ratio,"
-      "output_error_median_ratio,output_error_p90_ratio"};
+      "output_error_median_ratio,output_error_p90_ratio,tokens,status"};
   std::map<std::string, std::optional<double>> traces;
   for (const LayerRow& layer : LayersOf(analyzed)) traces[layer.name] = layer.trace;
   for (const QuantizationReport& entry : report.quantization) {
@@ -158,7 +167,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       row.Add(layer.grid_noise_ratio).Add(layer.scale_bias_ratio);
       row.Add(layer.accumulated_error_ratio).Add(layer.stacked).Add(layer.stacked_ok);
       row.Add(layer.output_error_p10_ratio).Add(layer.output_error_median_ratio);
-      row.Add(layer.output_error_p90_ratio);
+      row.Add(layer.output_error_p90_ratio).Add(layer.tokens).Add(ToString(layer.status));
       lines.push_back(row.text());
     }
   }

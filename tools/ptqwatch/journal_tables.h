@@ -21,6 +21,8 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& report);
 struct LayerRow {
   std::string name;
   std::optional<int64_t> stacked;      ///< as LayerQuantization::stacked
+  int64_t tokens = 0;                  ///< as LayerQuantization::tokens
+  bool too_few_tokens = false;         ///< to calibrate a quantizer
   std::optional<double> trace;         ///< of its Hessian block
   std::optional<double> contribution;  ///< to the loss increase of the watched quantizer, in nats
   /// For each quantizer, in display order; see LayerQuantization::output_error_ratio.
@@ -30,7 +32,8 @@ struct LayerRow {
 /// The layers of a report, highest cost for the watched quantizer first: by contribution if it was
 /// measured, else by output error.
 std::vector<LayerRow> LayersOf(const AnalyzedReport& report);
-/// A table of the first `most` layers, below lines that explain its columns.
+/// A table of the first `most` layers, below lines that explain its columns. Has a column of tokens
+/// if layers met different numbers of them, as experts do.
 std::string LayerTable(const AnalyzedReport& report, size_t most);
 /// A line for each layer and quantizer, with a header.
 std::vector<std::string> LayerCsv(const AnalyzedReport& report);

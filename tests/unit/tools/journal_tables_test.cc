@@ -17,6 +17,7 @@ using testing::CapturedTerminal;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 using testing::TempDir;
@@ -113,6 +114,20 @@ TEST(LayerTable, ShowsHowManyLayersShareARow) {
   EXPECT_THAT(LayerTable(analyzed, 1), EndsWith("c (128)           -      -  3.00%\n"));
 }
 
+TEST(LayerTable, ShowsTheTokensOfLayersThatMetDifferentNumbers) {
+  AnalyzedReport analyzed = ThreeLayers();
+  std::vector<LayerQuantization>& layers = analyzed.report.quantization[0].layers;
+  for (LayerQuantization& layer : layers) layer.tokens = 4096;
+  EXPECT_THAT(LayerTable(analyzed, 1), Not(HasSubstr("tokens")));
+  layers[2].tokens = 9;
+  layers[2].status = LayerStatus::kTooFewTokens;
+  const std::string table = LayerTable(analyzed, 2);
+  EXPECT_THAT(table, HasSubstr("\ntokens: that the layer met in calibration"));
+  EXPECT_THAT(table, EndsWith("\n\nlayer  loss, nats  trace       tokens  gptq3\n"
+                              "c               -      -  9 (too few)  3.00%\n"
+                              "b               -      -         4096  2.00%\n"));
+}
+
 TEST(LayerTable, SaysWhatItsColumnsAre) {
   AnalyzedReport analyzed = ThreeLayers();
   EXPECT_THAT(LayerTable(analyzed, 2),
@@ -138,9 +153,10 @@ TEST(LayerCsv, HasACellForEachColumn) {
     EXPECT_THAT(lines[0],
                 EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio,"
                          "accumulated_error_ratio,stacked,stacked_ok,output_error_p10_ratio,"
-                         "output_error_median_ratio,output_error_p90_ratio"));
-    EXPECT_THAT(lines[1], EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125,16,15,0.01,0.02,0.04"
-                                      : ",int,,0.005,,0.0125,16,15,0.01,0.02,0.04"));
+                         "output_error_median_ratio,output_error_p90_ratio,tokens,status"));
+    EXPECT_THAT(lines[1],
+                EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125,16,15,0.01,0.02,0.04,8192,ok"
+                            : ",int,,0.005,,0.0125,16,15,0.01,0.02,0.04,8192,ok"));
     for (const std::string& line : lines) {
       EXPECT_THAT(Cells(line), SizeIs(Cells(lines[0]).size()));
     }
