@@ -60,8 +60,8 @@ absl::StatusOr<double> FindReturn(Line& line, double base, double slope, double 
     t = next;
   }
   if (high > 0) return t;
-  return absl::FailedPreconditionError(
-      "no critical sharpness: the loss does not rise again along the direction");
+  return absl::FailedPreconditionError(StrFormat(
+      "no critical sharpness: the loss does not rise again within %.3g times the direction", low));
 }
 
 absl::StatusOr<CriticalSharpness> Find(Line& line, double squared_norm) {

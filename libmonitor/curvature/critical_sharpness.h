@@ -16,7 +16,7 @@ namespace ptqwatch::internal {
 ///
 /// Cost: at most 9 mean losses, and no memory. Errors: FailedPrecondition if d is zero, if the
 /// slope or the dip of the loss beside W drowns in the rounding of float32, or if the loss does not
-/// rise again within 64 times the first guess; DataLoss if a loss is not finite; those of the
+/// rise again within 32 times the first guess; DataLoss if a loss is not finite; those of the
 /// surface and the context.
 /// REQUIRES: no operator with a retained graph exists for the surface.
 absl::StatusOr<CriticalSharpness> FindCriticalSharpness(LossSurface& surface, const Vector& d,

@@ -107,7 +107,8 @@ TEST(FindCriticalSharpness, SaysWhyThereIsNone) {
   TensorSurface straight({{"x", x}}, [&](size_t) { return x.sum(); });
   Vector d = straight.space().Zero();
   d.elements.fill_(0.1);
-  EXPECT_THAT(refusal(straight, d), HasSubstr("does not rise again"));
+  // From the first guess, a quarter, by five factors of two.
+  EXPECT_THAT(refusal(straight, d), HasSubstr("does not rise again within 8 times"));
   EXPECT_EQ(x.item<double>(), 0.5);
 }
 

@@ -199,7 +199,8 @@ class PTQWATCH_EXPORT LossCurvature {
                                                   const ExecutionContext& context = {});
   /// The critical sharpness along `direction` [dimension], which should be about as long as the
   /// steps of interest. Needs no gradient. A retained graph must be rebuilt afterwards.
-  /// FailedPrecondition if the loss has no resolvable slope along it, or never rises again.
+  /// FailedPrecondition if the loss has no resolvable slope along it, or does not rise again as far
+  /// as the message says.
   absl::StatusOr<CriticalSharpness> CriticalAlong(const at::Tensor& direction,
                                                   const ExecutionContext& context = {});
 
