@@ -32,7 +32,7 @@ def test_a_process_that_is_killed_is_replaced(launch, digest, killed):
     eventually(lambda: ranks.worker(killed) not in (None, before), 60)
     ranks.go_on(0, 5)
     results = ranks.end()
-    assert all(result["finished"] for result in results), results
+    assert all(result["finished"] for result in results), (results, [ranks.errors(rank)[-1500:] for rank in range(4)], ranks.events())
     assert ranks.steps()[-1] == STEPS and results[0]["report"]["snapshot_digest"] == digest
     assert not ranks.others() and not (ranks.run_dir / "shards").exists()
 
