@@ -4,7 +4,7 @@ import os
 import subprocess
 
 from claims import E3, LOSS, LOSS3, TRACE, error, quantity
-from legs import decays, merges, named, rate_below, rate_run, reference
+from legs import DENSE, MIXTURE, decays, merges, named, rate_below, rate_run, reference
 from stats import mean
 
 # Okabe and Ito's palette, which people with color blindness can tell apart.
@@ -135,6 +135,11 @@ class Plots:
         head = f"set title 'Held-out losses after {self.s.run} steps'\nset xlabel 'nats, full precision'\nset ylabel 'nats, 3 bits'\n"
         return self.scatter(head, LOSS, LOSS3, [(name, [(run, last) for run in runs]) for name, runs in groups], size=0.9)
 
+    def mixture(self):
+        return lines("Error under GPTQ: a mixture of experts and a dense model", "E in %", [
+            (f"{name}, {bits} bits", self.curve(run, percent(error(f"gptq{bits}"))), color, dash)
+            for bits, dash in ((3, 1), (4, 2)) for name, run, color in (("mixture", MIXTURE, COLORS[0]), ("dense", DENSE, COLORS[1]))])
+
     def all(self):
         """{name: gnuplot script, or None if its runs were not made}."""
         return {
@@ -143,7 +148,7 @@ class Plots:
             "shapes-trace": self.shapes(TRACE, "Trace of the Hessian at the end, by decay", "trace"),
             "trace": self.signal(TRACE, "Trace of the Hessian"),
             "weighted-trace": self.signal(quantity("weighted_trace"), "Weight-scaled trace"),
-            "instead": self.instead(),
+            "instead": self.instead(), "mixture": self.mixture(),
         }
 
 

@@ -160,7 +160,7 @@ class Whole(StudyTest):
         self.assertIn(f"--dir {folder}: another study is running there", done.stderr)
 
     def test_plots_and_pack(self):
-        self.assertEqual(len(os.listdir(self.path("plots"))), 10)
+        self.assertEqual(len(os.listdir(self.path("plots"))), 11)
         for name in os.listdir(self.path("plots")):
             self.assertIn(os.path.join(self.path("plots"), name), self.out)
             with open(os.path.join(self.path("plots"), name), "rb") as image:

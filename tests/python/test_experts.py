@@ -19,7 +19,7 @@ TEXT = """
 
 Each expert is a layer with a Gram matrix of its own, from the tokens that are sent to it: `experts.gate_up_proj[3]` of a parameter that holds all experts. Routers are left out unless `layers.routers` is set
 (Python: `layers={"routers": True}`), because published models keep them in full precision: matrices with fewer outputs than inputs, of whose outputs a top-k chooses at most half. One that chooses by argmax, max or sort
-is quantized unless a pattern excludes it. Run on a CPU with the default PyTorch and transformers:
+is quantized unless a pattern excludes it. [`examples/char_gpt/mixture.cc`](../examples/char_gpt/mixture.cc) is a mixture in C++. Run on a CPU with the default PyTorch and transformers:
 
 | experts | weights covered | beside |
 | --- | --- | --- |
