@@ -61,12 +61,13 @@ SCALES = {
     "quick": FULL | {
         "scale": "quick", "seeds": 1, "probe_sequences": 256, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400],
         "cooldown": 320, "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640,
-        "soup": 2, "mixture_run": 1600},
+        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1},
     # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
         "warmup": 2, "leg": 40, "budgets": [40, 160], "cooldown": 12, "run": 80, "rates": [3e-3, 1e-2], "decays": [0.1, 0.3],
-        "cosines": [80], "window": 2, "average_every": 16, "mixture_run": 20, "mixture_width": 16, "mixture_layers": 1},
+        "cosines": [80], "window": 2, "average_every": 16, "mixture_run": 20, "mixture_width": 16, "mixture_layers": 1,
+        "experts": 4},
 }
 
 
