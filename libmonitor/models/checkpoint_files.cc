@@ -80,7 +80,8 @@ absl::StatusOr<CheckpointFiles> CheckpointFiles::Open(const std::string& folder,
   }
   checkpoint.tensors_ = *std::move(named);
   if (!checkpoint.config_.mxfp4) return checkpoint;
-  absl::StatusOr<PackedTensors> packed = TakePacked(checkpoint.files_, checkpoint.tensors_);
+  absl::StatusOr<PackedTensors> packed =
+      TakePacked(checkpoint.files_, checkpoint.sharded(), checkpoint.tensors_);
   if (!packed.ok()) {
     return absl::Status(packed.status().code(), StrCat(Quoted(folder), ": ", packed.status()));
   }

@@ -53,12 +53,16 @@ absl::StatusOr<PackedTensor> PackedOf(absl::Span<const SafetensorsFile> files,
 
 }  // namespace
 
-absl::StatusOr<PackedTensors> TakePacked(absl::Span<const SafetensorsFile> files,
+absl::StatusOr<PackedTensors> TakePacked(absl::Span<const SafetensorsFile> files, bool sharded,
                                          StoredTensors& stored) {
   PackedTensors packed;
   for (const auto& [name, tensor] : stored) {
     const bool is_blocks = name.ends_with(kBlocks);
     if (!is_blocks && !name.ends_with(kScales)) continue;
+    if (sharded) {
+      return absl::InvalidArgumentError(
+          StrCat("tensor ", Quoted(name), ": MXFP4 is not read from shards of ranks"));
+    }
     const std::string stem = name.substr(0, name.size() - kBlocks.size());
     const std::string other = StrCat(stem, is_blocks ? kScales : kBlocks);
     const auto found = stored.find(other);

@@ -29,7 +29,7 @@ using PackedTensors = std::map<std::string, PackedTensor, std::less<>>;
 
 /// Puts one name in place of each pair: "x" for "x_blocks" and "x_scales". InvalidArgument names a
 /// tensor without the other one, of another type or shape, or "x" if it is there, too.
-absl::StatusOr<PackedTensors> TakePacked(absl::Span<const SafetensorsFile> files,
+absl::StatusOr<PackedTensors> TakePacked(absl::Span<const SafetensorsFile> files, bool sharded,
                                          StoredTensors& stored);
 
 /// Reads `count` matrices from the number `first` on as float32; a scale of 255 gives infinity and

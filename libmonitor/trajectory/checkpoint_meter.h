@@ -35,8 +35,9 @@ class CheckpointMeter {
   virtual ~CheckpointMeter() = default;
   /// Reads config.json and the headers of the files: an error if one is missing or damaged.
   virtual absl::StatusOr<ModelFacts> Facts(const std::string& folder) = 0;
-  /// The most memory that measuring a checkpoint takes.
-  virtual absl::StatusOr<int64_t> Bytes(const std::string& folder) = 0;
+  /// The most memory that Measure takes.
+  virtual absl::StatusOr<int64_t> Bytes(absl::Span<const std::string> folders,
+                                        bool losses_alone) = 0;
   /// The measurements of the checkpoint in a folder or, with several, of their mean. Fills in
   /// probe_*, quantization, skipped_layers, calibration_mode, snapshot_digest, cost and, unless
   /// `losses_alone`, what else its options ask for: curvature, noise.

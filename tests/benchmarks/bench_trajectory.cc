@@ -166,6 +166,9 @@ absl::Status Run(const Flags& flags) {
   for (const std::string& name : flags.quantizers) {
     PTQWATCH_ASSIGN_OR_RETURN(options.quantizers.emplace_back(), ParseQuantizer(name));
   }
+  if (flags.floors > 0 && config.mixture) {
+    return absl::InvalidArgumentError("--floors: the parts are those of a model without experts");
+  }
   if (flags.floors > 0) {
     benchmarks::PrintFloors(decoder, data, options, flags.threads, flags.floors);
     return absl::OkStatus();

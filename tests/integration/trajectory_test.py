@@ -240,6 +240,7 @@ class Compare(Trajectory):
                 (self.words("--average", "2"), "--compare", "--average '2'"),
                 (self.words("--soup", "base,tuned"), "--compare", "--soup 'base,tuned'"),
                 (self.words("--follow"), "--compare", "--follow"),
+                (self.words("--config", "tuned/config.json"), "--config 'tuned/config.json'", "'base/config.json'", "--compare"),
                 (self.words("--length", "65"), "'base'", "--length", "65"),
                 (self.words("--json", "--csv"), "--json", "--csv"),
                 (Trajectory.words(self, "--json"), "--json", "--compare")):
@@ -555,12 +556,19 @@ class Cost(Trajectory):
         for name in ("probe", "calibration"):
             ids = [draw.randrange(self.VOCABULARY) for _ in range(self.SEQUENCES * self.LENGTH + 1)]
             (self.root / f"{name}.bin").write_bytes(array.array("H", ids).tobytes())
-        words = self.words("--length", str(self.LENGTH), "--quantizers", "rtn3,rtn4,gptq3,gptq4", "--no-curvature", checkpoints=("step1",))
+        options = ("--length", str(self.LENGTH), "--quantizers", "rtn3,rtn4,gptq3,gptq4", "--no-curvature")
+        words = self.words(*options, checkpoints=("step1",))
         listed, idle = self.measured([*words, "--list"])
         self.assertEqual(listed.splitlines()[1].split()[4], "-")  # seconds: none is measured
         size = int(listed.splitlines()[1].split()[5])
         _, peak = self.measured([*words, "--only", "0", "--max-bytes", str(size)])
         self.assertLessEqual(peak - idle, size)
+        write_random_bf16(self.root / "step2", hidden=768, inside=2048, blocks=4, vocabulary=self.VOCABULARY)
+        soup = self.words(*options, "--soup", "step1,step2", checkpoints=("step1",), run_dir="soup")
+        mean_size = int(self.measured([*soup, "--list"])[0].splitlines()[-1].split()[5])
+        self.assertGreater(mean_size, size)
+        _, peak = self.measured([*soup, "--max-bytes", str(mean_size)])
+        self.assertLessEqual(peak - idle, mean_size)
         self.run_program([*words, "--merge"])
         entries = self.reports()[0]["quantization"]
         self.assertEqual([(entry["method"], entry["bits"], entry["status"]) for entry in entries],

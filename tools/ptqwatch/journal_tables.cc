@@ -33,6 +33,14 @@ std::string ScientificCell(const std::optional<double>& value) {
   return value ? StrFormat("%.3g", *value) : "-";
 }
 
+// LayerRow::lacking for one quantizer.
+std::string Lacking(const LayerQuantization& layer) {
+  if (layer.stacked && layer.stacked_ok && *layer.stacked_ok < *layer.stacked) {
+    return StrCat(*layer.stacked - *layer.stacked_ok, " of ", *layer.stacked, " not ok");
+  }
+  return !layer.stacked && layer.status == LayerStatus::kTooFewTokens ? "too few" : "";
+}
+
 }  // namespace
 
 std::string HistoryCsvHeader() {
@@ -86,7 +94,7 @@ std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
       row.name = layer.name;
       row.stacked = layer.stacked;
       row.tokens = std::max(row.tokens, layer.tokens);
-      row.too_few_tokens = row.too_few_tokens || layer.status == LayerStatus::kTooFewTokens;
+      if (std::string lacking = Lacking(layer); !lacking.empty()) row.lacking = std::move(lacking);
       row.output_error_ratios.resize(order.size());
       row.output_error_ratios[i] = layer.output_error_ratio;
       if (&entry == watched_entry && entry.prediction_detail.empty()) {
@@ -118,7 +126,7 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
   const QuantizationReport* const watched = WatchedQuantizer(analyzed);
   const bool by_loss = !layers.empty() && layers.front().contribution.has_value();
   const bool uneven = std::any_of(layers.begin(), layers.end(), [&](const LayerRow& row) {
-    return row.tokens != layers.front().tokens;
+    return row.tokens != layers.front().tokens || !row.lacking.empty();
   });
   const std::string title = StrCat(
       "step ", analyzed.report.step, ", ", std::min(most, layers.size()), " of ", layers.size(),
@@ -139,7 +147,8 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
     const std::string number = layer.stacked ? StrCat(" (", *layer.stacked, ")") : "";
     row = {StrCat(Printable(layer.name), number), ScientificCell(layer.contribution),
            ScientificCell(layer.trace)};
-    if (uneven) row.push_back(StrCat(layer.tokens, layer.too_few_tokens ? " (too few)" : ""));
+    const std::string lacking = layer.lacking.empty() ? "" : StrCat(" (", layer.lacking, ")");
+    if (uneven) row.push_back(StrCat(layer.tokens, lacking));
     for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
   }
   const bool unsure = watched != nullptr && !watched->prediction_detail.empty();

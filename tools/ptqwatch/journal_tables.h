@@ -20,9 +20,10 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& report);
 /// The results of a report's quantizers for one layer.
 struct LayerRow {
   std::string name;
-  std::optional<int64_t> stacked;      ///< as LayerQuantization::stacked
-  int64_t tokens = 0;                  ///< as LayerQuantization::tokens
-  bool too_few_tokens = false;         ///< to calibrate a quantizer
+  std::optional<int64_t> stacked;  ///< as LayerQuantization::stacked
+  int64_t tokens = 0;              ///< as LayerQuantization::tokens
+  /// What calibration lacked, such as "too few", or "3 of 64 not ok" of a stack; else empty.
+  std::string lacking;
   std::optional<double> trace;         ///< of its Hessian block
   std::optional<double> contribution;  ///< to the loss increase of the watched quantizer, in nats
   /// For each quantizer, in display order; see LayerQuantization::output_error_ratio.
@@ -33,7 +34,7 @@ struct LayerRow {
 /// measured, else by output error.
 std::vector<LayerRow> LayersOf(const AnalyzedReport& report);
 /// A table of the first `most` layers, below lines that explain its columns. Has a column of tokens
-/// if layers met different numbers of them, as experts do.
+/// if layers met different numbers of them, as experts do, or some met too few.
 std::string LayerTable(const AnalyzedReport& report, size_t most);
 /// A line for each layer and quantizer, with a header.
 std::vector<std::string> LayerCsv(const AnalyzedReport& report);

@@ -34,6 +34,31 @@ absl::StatusOr<Decoder> DecoderOf(const CheckpointReader& reader) {
       internal::StrCat(decoder.status(), "; a shard of a rank may be missing"));
 }
 
+// The readers of a checkpoint's folder or, if there are several, of their mean.
+struct Opened {
+  std::vector<std::unique_ptr<CheckpointReader>> readers = {};
+  std::unique_ptr<const AverageReader> mean = {};
+
+  absl::StatusOr<Decoder> decoder() const {
+    if (mean == nullptr) return DecoderOf(*readers.front());
+    return Decoder::Create(readers.back()->files().config(), *mean);
+  }
+};
+
+absl::StatusOr<Opened> OpenAll(absl::Span<const std::string> folders, const std::string& config) {
+  Opened opened;
+  std::vector<AverageReader::Part> parts;
+  for (const std::string& folder : folders) {
+    PTQWATCH_ASSIGN_OR_RETURN(auto reader, OpenReader(folder, config));
+    parts.emplace_back(folder, reader.get());
+    opened.readers.push_back(std::move(reader));
+  }
+  if (folders.size() == 1) return opened;
+  PTQWATCH_ASSIGN_OR_RETURN(AverageReader mean, AverageReader::Create(std::move(parts)));
+  opened.mean = std::make_unique<const AverageReader>(std::move(mean));
+  return opened;
+}
+
 std::string ArchitectureOf(const internal::ModelConfig& config) {
   std::string inside = internal::StrCat(config.intermediate);
   if (config.mixture) {
@@ -64,12 +89,24 @@ absl::StatusOr<internal::ModelFacts> DecoderMeter::Facts(const std::string& fold
   return facts;
 }
 
-absl::StatusOr<int64_t> DecoderMeter::Bytes(const std::string& folder) {
-  PTQWATCH_ASSIGN_OR_RETURN(const auto reader, OpenReader(folder, config_));
-  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, DecoderOf(*reader));
-  const internal::CheckpointCost cost = internal::CostOf(decoder, data_, options_);
-  const bool curvature = options_.curvature.enabled &&
-                         (options_.max_bytes == 0 || cost.curvature_bytes <= options_.max_bytes);
+internal::CheckpointMeasurement DecoderMeter::OptionsFor(bool losses_alone) const {
+  internal::CheckpointMeasurement options = options_;
+  if (losses_alone) {
+    options.curvature.enabled = false;
+    options.noise_relative_norm = 0;
+    options.loss_along = false;
+  }
+  return options;
+}
+
+absl::StatusOr<int64_t> DecoderMeter::Bytes(absl::Span<const std::string> folders,
+                                            bool losses_alone) {
+  PTQWATCH_ASSIGN_OR_RETURN(const Opened opened, OpenAll(folders, config_));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, opened.decoder());
+  const internal::CheckpointMeasurement options = OptionsFor(losses_alone);
+  const internal::CheckpointCost cost = internal::CostOf(decoder, data_, options);
+  const bool curvature = options.curvature.enabled &&
+                         (options.max_bytes == 0 || cost.curvature_bytes <= options.max_bytes);
   return curvature ? std::max(cost.bytes, cost.curvature_bytes) : cost.bytes;
 }
 
@@ -78,29 +115,12 @@ absl::StatusOr<Report> DecoderMeter::Measure(
     const std::function<void(const internal::MeterProgress&)>& progress,
     const ExecutionContext& context) {
   losses_ = {};
-  std::vector<std::unique_ptr<CheckpointReader>> readers;
-  std::vector<AverageReader::Part> parts;
-  for (const std::string& folder : folders) {
-    PTQWATCH_ASSIGN_OR_RETURN(auto reader, OpenReader(folder, config_));
-    parts.emplace_back(folder, reader.get());
-    readers.push_back(std::move(reader));
-  }
-  const internal::ModelConfig& config = readers.back()->files().config();
-  internal::CheckpointMeasurement options = options_;
-  if (losses_alone) {
-    options.curvature.enabled = false;
-    options.noise_relative_norm = 0;
-    options.loss_along = false;
-  }
+  PTQWATCH_ASSIGN_OR_RETURN(const Opened opened, OpenAll(folders, config_));
+  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, opened.decoder());
+  internal::CheckpointMeasurement options = OptionsFor(losses_alone);
   options.progress = [&](const internal::MeasurementProgress& now) {
     if (progress) progress({.part = now.part, .done = now.done, .of = now.of});
   };
-  if (readers.size() == 1) {
-    PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, DecoderOf(*readers.front()));
-    return internal::MeasureCheckpoint(decoder, data_, options, context, &losses_);
-  }
-  PTQWATCH_ASSIGN_OR_RETURN(const AverageReader mean, AverageReader::Create(std::move(parts)));
-  PTQWATCH_ASSIGN_OR_RETURN(const Decoder decoder, Decoder::Create(config, mean));
   return internal::MeasureCheckpoint(decoder, data_, options, context, &losses_);
 }
 

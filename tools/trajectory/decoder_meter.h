@@ -23,7 +23,7 @@ class DecoderMeter final : public internal::CheckpointMeter {
   void SetTasks(std::vector<internal::TaskItem> tasks) { data_.tasks = std::move(tasks); }
 
   absl::StatusOr<internal::ModelFacts> Facts(const std::string& folder) override;
-  absl::StatusOr<int64_t> Bytes(const std::string& folder) override;
+  absl::StatusOr<int64_t> Bytes(absl::Span<const std::string> folders, bool losses_alone) override;
   absl::StatusOr<Report> Measure(
       absl::Span<const std::string> folders, bool losses_alone,
       const std::function<void(const internal::MeterProgress&)>& progress,
@@ -33,6 +33,8 @@ class DecoderMeter final : public internal::CheckpointMeter {
   const internal::CheckpointLosses& losses() const { return losses_; }
 
  private:
+  internal::CheckpointMeasurement OptionsFor(bool losses_alone) const;
+
   internal::TrajectoryData data_;
   const internal::CheckpointMeasurement options_;
   const std::string config_;

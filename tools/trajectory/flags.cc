@@ -1,6 +1,7 @@
 #include "flags.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <set>
@@ -215,6 +216,12 @@ std::optional<int> CheckComparison(const CLI::App& app, const Flags& flags) {
     return FailWithUsage(StrCat(
         "--compare excludes ", name,
         takes_value ? StrCat(" ", internal::Quoted(option->results().front())) : std::string()));
+  }
+  for (const std::string& path : flags.checkpoints) {
+    if (flags.config.empty() || !std::filesystem::exists(path + "/config.json")) continue;
+    return FailWithUsage(StrCat("--config ", internal::Quoted(flags.config), " would replace ",
+                                internal::Quoted(path + "/config.json"),
+                                ": --compare takes each model as its folder describes it"));
   }
   if (flags.checkpoints.size() == 2) return std::nullopt;
   std::vector<std::string> given;

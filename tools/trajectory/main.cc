@@ -1,6 +1,7 @@
 // Measures the checkpoints of a training run. The result is a run directory like that of a live
 // run.
 
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -141,12 +142,35 @@ double MeasuredSeconds(const std::vector<AnalyzedReport>& reports) {
   return reports.empty() ? 0 : seconds / static_cast<double>(reports.size());
 }
 
+// The most memory that a unit takes, of its checkpoint, a soup, or the mean of its window.
+absl::StatusOr<int64_t> MostBytes(const std::vector<internal::TrajectoryUnit>& units,
+                                  internal::CheckpointMeter& meter) {
+  std::vector<std::string> alone, soup, window;  // one of each kind stands for all
+  for (const internal::TrajectoryUnit& unit : units) {
+    if (!unit.checkpoint.soup.empty()) {
+      soup = unit.checkpoint.soup;
+    } else {
+      alone = {unit.checkpoint.path};
+    }
+    if (unit.window.size() < 2) continue;
+    window.clear();
+    for (const Checkpoint& checkpoint : unit.window) window.push_back(checkpoint.path);
+  }
+  int64_t most = 0;
+  for (const auto* const folders : {&alone, &soup, &window}) {
+    if (folders->empty()) continue;
+    PTQWATCH_ASSIGN_OR_RETURN(const int64_t bytes, meter.Bytes(*folders, folders == &window));
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 int List(const Flags& flags, Trajectory& trajectory) {
   const std::string fingerprint = trajectory.settings.Fingerprint();
   const std::vector<AnalyzedReport> reports = ReportsIn(flags, fingerprint);
-  const Checkpoint& first = trajectory.checkpoints.front();
-  const absl::StatusOr<int64_t> bytes =
-      trajectory.meter->Bytes(first.soup.empty() ? first.path : first.soup.front());
+  std::vector<internal::TrajectoryUnit> planned =
+      internal::PlanUnits(trajectory.checkpoints, flags.schedules, flags.average);
+  const absl::StatusOr<int64_t> bytes = MostBytes(planned, *trajectory.meter);
   if (!bytes.ok()) {
     Warn(Message(bytes.status()));
     return kFailed;
@@ -157,8 +181,7 @@ int List(const Flags& flags, Trajectory& trajectory) {
   }
   const auto parts = internal::ReadParts(flags.run_dir);
   std::vector<ListedUnit> units;
-  for (internal::TrajectoryUnit& unit :
-       internal::PlanUnits(trajectory.checkpoints, flags.schedules, flags.average)) {
+  for (internal::TrajectoryUnit& unit : planned) {
     const std::pair place(unit.checkpoint.branch, unit.checkpoint.step);
     const bool waits =
         parts.ok() && parts->contains(place) && parts->at(place).report.fingerprint == fingerprint;

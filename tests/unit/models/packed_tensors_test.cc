@@ -44,7 +44,7 @@ class PackedTensorsTest : public ::testing::Test {
                             std::move(scales));
   }
   std::string Refusal() {
-    const absl::Status status = TakePacked(files_, stored_).status();
+    const absl::Status status = TakePacked(files_, /*sharded=*/false, stored_).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   }
@@ -59,7 +59,7 @@ TEST_F(PackedTensorsTest, ReadsEveryNumberAtItsPlace) {
   const std::string scales = Bytes(kExperts * kRows * kGroups, 3);
   Write({Blocks(), Scales(scales),
          MakeTensorSource("bias", TensorDtype::kF32, {1}, std::string(4, 'a'))});
-  const auto packed = TakePacked(files_, stored_);
+  const auto packed = TakePacked(files_, /*sharded=*/false, stored_);
   ASSERT_TRUE(packed.ok()) << packed.status();
   ASSERT_EQ(packed->size(), 1u);
   EXPECT_EQ(stored_.size(), 2u);
@@ -89,10 +89,18 @@ TEST_F(PackedTensorsTest, ReadsEveryNumberAtItsPlace) {
 
 TEST_F(PackedTensorsTest, AScaleOf255IsNotFinite) {
   Write({Blocks(), Scales(std::string(kExperts * kRows * kGroups, '\xff'))});
-  const PackedTensor tensor = TakePacked(files_, stored_).value().at("w");
+  const PackedTensor tensor = TakePacked(files_, /*sharded=*/false, stored_).value().at("w");
   std::vector<float> read(32 * kGroups * kRows);
   ASSERT_TRUE(ReadPacked(files_, tensor, 0, 1, read.data()).ok());
   for (const float value : read) EXPECT_FALSE(std::isfinite(value));
+}
+
+TEST_F(PackedTensorsTest, RefusesShardsOfRanks) {
+  Write({Blocks(), Scales(std::string(kExperts * kRows * kGroups, 'a'))});
+  const absl::Status status = TakePacked(files_, /*sharded=*/true, stored_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'w_blocks': MXFP4 is not read from shards"));
 }
 
 TEST_F(PackedTensorsTest, RefusesWhatIsNoPair) {

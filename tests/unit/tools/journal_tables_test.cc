@@ -114,6 +114,18 @@ TEST(LayerTable, ShowsHowManyLayersShareARow) {
   EXPECT_THAT(LayerTable(analyzed, 1), EndsWith("c (128)           -      -  3.00%\n"));
 }
 
+TEST(LayerTable, SaysHowManyOfAStackWereNotCalibrated) {
+  AnalyzedReport analyzed = ThreeLayers();
+  LayerQuantization& stack = analyzed.report.quantization[0].layers[2];
+  stack.tokens = 4096;
+  stack.stacked = 64;
+  stack.stacked_ok = 61;
+  stack.status = LayerStatus::kTooFewTokens;
+  EXPECT_THAT(LayerTable(analyzed, 3), HasSubstr("4096 (3 of 64 not ok)"));
+  stack.stacked_ok = 64;
+  EXPECT_THAT(LayerTable(analyzed, 3), Not(HasSubstr("not ok")));
+}
+
 TEST(LayerTable, ShowsTheTokensOfLayersThatMetDifferentNumbers) {
   AnalyzedReport analyzed = ThreeLayers();
   std::vector<LayerQuantization>& layers = analyzed.report.quantization[0].layers;

@@ -51,7 +51,7 @@ class FakeMeter : public internal::CheckpointMeter {
                                 .parameters = 10,
                                 .covered_parameters = 8};
   }
-  absl::StatusOr<int64_t> Bytes(const std::string&) override { return 1; }
+  absl::StatusOr<int64_t> Bytes(absl::Span<const std::string>, bool) override { return 1; }
   absl::StatusOr<Report> Measure(
       absl::Span<const std::string> folders, bool losses_alone,
       const std::function<void(const internal::MeterProgress&)>& progress,
