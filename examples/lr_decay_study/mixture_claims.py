@@ -9,11 +9,17 @@ import statistics
 from claims import E3, LEAST_JUMP, LOSS, LOSS3, SAME, NotRun, claim, error, is_same, quantity
 from legs import DENSE, MIXTURE, mixture_decay
 from stats import mean, ratio, spearman
+from study_dir import EXPERT
 
 NEW = "not in the paper"
 RANKED = -0.5  # the most that a rank correlation may be if rarely used experts are hurt more
 PREDICTED = {4: 0.3, 3: 0.4}  # the most by which a prediction may miss the change, as a share of it, by bits
 QUANTIZERS = {4: ("gptq4", "rtn4", "gptq-mxfp4", "gptq-nvfp4"), 3: ("gptq3", "rtn3")}
+
+
+def known(*values):
+    if not all(math.isfinite(value) for value in values):
+        raise NotRun("a number that was not measured")
 
 
 def jump(s, runs, quantizer, run=MIXTURE):
@@ -22,9 +28,8 @@ def jump(s, runs, quantizer, run=MIXTURE):
 
 def raises_error(quantizer, integers, s, runs):
     before, after = runs.before_and_after(MIXTURE, mixture_decay(s), error(quantizer))
-    if math.isnan(after):
-        raise NotRun(quantizer)
     ours, theirs = ratio(after, before), jump(s, runs, integers)
+    known(ours, theirs)
     return ours >= LEAST_JUMP and is_same(ours, theirs), {
         "before %": 100 * before, "end %": 100 * after, "factor": ours, "factor of integers": theirs,
         "factor in the dense model": jump(s, runs, quantizer, DENSE)}
@@ -43,6 +48,7 @@ for quantizer in ("gptq3", "gptq4", "gptq-mxfp4", "gptq-nvfp4"):
 def is_flat(s, runs):
     onset = s.mixture_run - mixture_decay(s)
     early, late = runs.mean(MIXTURE, onset // 4, onset // 2, E3), runs.mean(MIXTURE, onset // 2, onset, E3)
+    known(early, late)
     return is_same(early, late), {"second quarter %": 100 * early, "second half %": 100 * late, "ratio": ratio(late, early)}
 
 
@@ -50,12 +56,14 @@ def is_flat(s, runs):
        "The factors of 3-bit E in the decay are within 1.25 of each other.")
 def rises_as_dense(s, runs):
     ours, theirs = jump(s, runs, "gptq3"), jump(s, runs, "gptq3", DENSE)
+    known(ours, theirs)
     return is_same(ours, theirs), {"factor": ours, "dense": theirs, "end %": 100 * runs.end(MIXTURE), "dense end %": 100 * runs.end(DENSE)}
 
 
 @claim("mixture (3-bit loss)", "At 3 bits a mixture is ahead of a dense model that computes a token with as many parameters.", NEW,
        "The 3-bit loss at the end is below that of the dense model.")
 def is_ahead(s, runs):
+    known(runs.end(MIXTURE, LOSS3), runs.end(DENSE, LOSS3))
     return runs.end(MIXTURE, LOSS3) < runs.end(DENSE, LOSS3), {
         f"{name} {what} nats": runs.end(run, value)
         for what, value in (("loss", LOSS), ("3-bit loss", LOSS3)) for name, run in (("mixture", MIXTURE), ("dense", DENSE))}
@@ -65,8 +73,9 @@ def experts_of(point):
     """{(block, expert): {matrix: row}} of 3-bit GPTQ. A row has the keys of study_dir.EXPERT."""
     found = collections.defaultdict(dict)
     columns = point["gptq3"].get("experts")
-    if not columns:
-        raise NotRun("experts")  # in a report, those of a stack have no rows of their own
+    # In a report, those of a stack have no rows of their own, and one without tokens has no errors.
+    if not columns or any(None in columns.get(key, [None]) for key in EXPERT):
+        raise NotRun("experts")
     for i, name in enumerate(columns["name"]):
         block, _, rest = name.partition(".experts.")
         expert, _, matrix = rest.partition(".")
@@ -83,7 +92,10 @@ def curvature_terms(point):
 def hurts_every_expert(s, runs):
     end, onset = runs.points(MIXTURE)[-1], s.mixture_run - mixture_decay(s)
     before = [curvature_terms(point) for point in runs.points(MIXTURE) if onset - mixture_decay(s) < point["step"] <= onset]
-    factors = [ratio(term, mean([terms[expert] for terms in before])) for expert, term in curvature_terms(end).items()]
+    means = {expert: mean([terms[expert] for terms in before]) for expert in curvature_terms(end)}
+    if min(means.values()) <= 0:
+        raise NotRun("a factor")  # there is none from a block that was not convex
+    factors = [ratio(term, means[expert]) for expert, term in curvature_terms(end).items()]
     return all(factor >= SAME for factor in factors), {
         "least factor": min(factors), "median": statistics.median(factors), "largest": max(factors),
         "experts below 1.25": sum(not factor >= SAME for factor in factors), "experts": len(factors)}
@@ -135,6 +147,7 @@ def changes_routing(s, runs):
     shares = {name: quantity(name, "routing_change_ratio") for name in ("gptq3", "gptq4")}
     before, end = runs.before_and_after(MIXTURE, mixture_decay(s), shares["gptq3"])
     before4, end4 = runs.before_and_after(MIXTURE, mixture_decay(s), shares["gptq4"])
+    known(ratio(end, before))
     return ratio(end, before) >= SAME, {
         "first checkpoint %": 100 * shares["gptq3"](runs.points(MIXTURE)[0]), "before %": 100 * before, "end %": 100 * end,
         "4 bits before %": 100 * before4, "4 bits end %": 100 * end4}
@@ -149,8 +162,7 @@ def predicts(bits, s, runs):
         return ratio(sum(predicted), sum(measured))
 
     ours = {name: of(MIXTURE, name) for name in QUANTIZERS[bits]}
-    if math.isnan(sum(ours.values())):
-        raise NotRun("predictions")
+    known(*ours.values())
     decay = [point[name]["withheld"] for point in runs.points(MIXTURE) if point["step"] > onset for name in ours]
     return all(abs(value - 1) <= PREDICTED[bits] for value in ours.values()), {
         **ours, **{f"dense {name}": of(DENSE, name) for name in ours}, "withheld %": 100 * mean(decay)}

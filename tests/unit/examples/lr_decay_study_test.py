@@ -363,6 +363,15 @@ class MixtureClaims(Textbook):
             point["gptq3"]["experts"]["curvature_term_nats"][6:8] = [0.1, 0.02]
         self.assertEqual(self.verdicts("mixture (every expert)"), ["does not hold"])
 
+    def test_what_was_not_measured_is_not_judged(self):
+        for point in self.points():
+            point["gptq3"]["experts"]["curvature_term_nats"][6] = -1
+        self.assertEqual(self.verdicts("mixture (every expert)"), ["not run"])
+        for point in self.points():
+            point["gptq3"]["experts"]["tokens"][0], point["gptq3"]["experts"]["output_error_ratio"][0] = 0, None
+            point["gptq3"]["routing_change_ratio"] = None
+        self.assertEqual(self.verdicts("mixture (every expert)", "mixture (rare, output)", "mixture (rare, loss)", "mixture (routing)"), ["not run"] * 4)
+
     def test_experts_whose_use_does_not_matter(self):
         for point in self.points():
             point["gptq3"]["experts"]["output_error_ratio"] = [0.1, 0.2, 0.3, 0.4, 0.3, 0.4, 0.2, 0.3, 0.2, 0.1, 0.3, 0.2]
