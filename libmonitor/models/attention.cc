@@ -13,8 +13,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr int64_t kScoresPerSlice = int64_t{1} << 24;
-
 // The mask added to scores [T, T]: the lowest float where a token may not look.
 at::Tensor CausalMask(int64_t tokens, int64_t window) {
   at::NoGradGuard no_grad;
@@ -54,7 +52,7 @@ at::Tensor CausalAttention(const at::Tensor& queries, const at::Tensor& keys,
   const at::Tensor k = ForEachHead(keys, heads).transpose(2, 3);
   const at::Tensor v = ForEachHead(values, heads);
   const at::Tensor mask = CausalMask(tokens, config.window);
-  const int64_t pieces = std::max<int64_t>(1, kScoresPerSlice / (tokens * tokens));  // heads
+  const int64_t pieces = std::max<int64_t>(1, kMostScores / (tokens * tokens));  // heads
   const int64_t head_step = std::min(pieces, heads);
   const int64_t batch_step = std::max<int64_t>(1, pieces / heads);
   std::vector<at::Tensor> sequences;

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/capture_plan.h"
+#include "models/attention.h"
 #include "probes/weight_noise.h"
 #include "quantize/methods.h"
 #include "snapshot/tensor_table.h"
@@ -24,8 +25,6 @@
 namespace ptqwatch::internal {
 namespace {
 
-// Pairs of tokens that attention scores at a time, in four steps.
-constexpr int64_t kScores = int64_t{1} << 24;
 // Logits that the head computes at a time, in three steps, with a soft cap in four.
 constexpr int64_t kLogits = int64_t{1} << 24;
 // Vectors of the size of the quantized weights that measuring curvature holds (CurvatureProbe).
@@ -106,8 +105,8 @@ int64_t ForwardBytes(const ModelConfig& config, absl::Span<const DecoderLinear> 
   // The steps of this activation.
   if (config.activation == Activation::kGeluNew) numbers += 4 * config.intermediate;
   const int64_t pairs = length * length;
-  const int64_t scores = std::min(sequences * config.heads * pairs, std::max(kScores, pairs));
-  // The mask is made of two others.
+  const int64_t scores = std::min(sequences * config.heads * pairs, std::max(kMostScores, pairs));
+  // Scores take four steps. The mask is made of two others.
   const int64_t steps = config.sinks ? 6 : 4;
   return 4 * (sequences * length * numbers + steps * scores + 3 * pairs);
 }
