@@ -100,7 +100,7 @@ absl::Status FarRanks::Meet(int64_t host) {
   std::vector<Rank> met;
   for (const RankState& rank : state.second) {
     const std::string path = ImagePath(folder, rank.rank, 0);
-    PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, MemoryOfImage(path, rank.memory));
+    PTQWATCH_ASSIGN_OR_RETURN(SharedMemory memory, MemoryOfImage(path, rank.memory, cancel_));
     // Until the first host has a measurement, nothing is due.
     memory.page().switches.nothing_to_measure = true;
     PTQWATCH_ASSIGN_OR_RETURN(Manifest manifest, ManifestFromJson(memory.manifest()));
