@@ -46,6 +46,7 @@ FAST = {
     "ptqwatch trajectory": "ptqwatch trajectory --help",  # has a test of its own
     "tests/gates/format": "tests/gates/format",
     "tests/gates/includes": "tests/gates/includes",
+    "tests/gates/names": "tests/gates/names",
     "tests/gates/sizes": "tests/gates/sizes",
 }
 # Commands that take minutes, or whose programs are built for them.
