@@ -33,7 +33,7 @@ class ExpertReader final : public WeightReader {
   /// InvalidArgument if two experts have other shapes.
   absl::StatusOr<std::vector<int64_t>> Shape(std::string_view name) const override;
   absl::StatusOr<at::Tensor> Read(std::string_view name) const override;
-  /// Of an expert that is stored alone, a matrix is there beside the stack.
+  /// Counts a matrix beside the stack if experts are stored one by one.
   int64_t ReadingBytes(std::string_view name) const override;
   /// Reads the experts that `rows` names.
   absl::StatusOr<at::Tensor> ReadRows(std::string_view name,

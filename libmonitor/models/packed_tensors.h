@@ -17,9 +17,9 @@ namespace ptqwatch::internal {
 
 /// A stack of matrices in MXFP4, as gpt-oss publishes its experts: uint8 "..._blocks" [experts,
 /// rows, groups, 16], where a byte holds two numbers in E2M1, the first in its lower half, and
-/// uint8
-/// "..._scales" [experts, rows, groups], exponents of 2 plus 127 (OCP Microscaling Formats 1.0). As
-/// transformers unpacks them, a number is [expert][place in the row][row]: rows become columns.
+/// uint8 "..._scales" [experts, rows, groups], exponents of 2 plus 127 (OCP Microscaling Formats
+/// 1.0). As transformers unpacks them, a number is [expert][place in the row][row]: rows become
+/// columns.
 struct PackedTensor {
   StoredTensor blocks = {};
   StoredTensor scales = {};
@@ -28,7 +28,8 @@ struct PackedTensor {
 using PackedTensors = std::map<std::string, PackedTensor, std::less<>>;
 
 /// Puts one name in place of each pair: "x" for "x_blocks" and "x_scales". InvalidArgument names a
-/// tensor without the other one, of another type or shape, or "x" if it is there, too.
+/// tensor without the other one, of another type or shape, or "x" if it is there, too, and any of
+/// these if the files are `sharded` over ranks.
 absl::StatusOr<PackedTensors> TakePacked(absl::Span<const SafetensorsFile> files, bool sharded,
                                          StoredTensors& stored);
 

@@ -31,7 +31,7 @@ class AverageReader final : public WeightReader {
   absl::StatusOr<at::Tensor> Read(std::string_view name) const override;
   absl::StatusOr<at::Tensor> ReadRows(std::string_view name,
                                       absl::Span<const int64_t> rows) const override;
-  /// Of a stack of experts at least a matrix is summed at a time.
+  /// Sums at least a matrix of a stack of experts at a time.
   int64_t ReadingBytes(std::string_view name) const override;
 
  private:

@@ -53,7 +53,7 @@ struct CheckpointMeasurement {
 /// The losses of the probe's sequences, by TokenBatches, that a report sums up.
 struct CheckpointLosses {
   std::vector<UnitLosses> full = {};
-  /// Of each quantizer; empty unless its report has the status kOk.
+  /// One entry a quantizer, empty unless its report has the status kOk.
   std::vector<std::vector<UnitLosses>> quantized = {};
 };
 

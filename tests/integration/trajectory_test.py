@@ -94,6 +94,15 @@ class Trajectory(unittest.TestCase):
         self.assertEqual(done.returncode, code, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}")
         return done
 
+    def check_refused(self, words, *parts):
+        """One line of the program names all parts."""
+        with self.subTest(words=words[2:]):
+            done = self.run_program(words, code=2)
+            self.assertEqual(done.stdout, "")
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            for part in ("ptqwatch-trajectory: ", *parts):
+                self.assertIn(part, done.stderr)
+
     def reports(self, run_dir="run"):
         lines = self.run_program([PTQWATCH, "history", run_dir, "--json"]).stdout.splitlines()
         reports = [json.loads(line) for line in lines]
@@ -244,12 +253,7 @@ class Compare(Trajectory):
                 (self.words("--length", "65"), "'base'", "--length", "65"),
                 (self.words("--json", "--csv"), "--json", "--csv"),
                 (Trajectory.words(self, "--json"), "--json", "--compare")):
-            with self.subTest(words=words[2:]):
-                done = self.run_program(words, code=2)
-                self.assertEqual(done.stdout, "")
-                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-                for part in ("ptqwatch-trajectory: ", *parts):
-                    self.assertIn(part, done.stderr)
+            self.check_refused(words, *parts)
 
     def test_refuses_another_vocabulary(self):
         write_random_bf16(self.root / "wide", 64, 64, 1, 64)
@@ -312,12 +316,7 @@ class Mistakes(Trajectory):
                 ([*good, "--bogus"], "--bogus"),
                 ([*good, "gone"], "gone"),
                 (good[:2] + good[3:], "CHECKPOINT")):
-            with self.subTest(words=words[2:]):
-                done = self.run_program(words, code=2)
-                self.assertEqual(done.stdout, "")
-                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-                for part in ("ptqwatch-trajectory: ", *parts):
-                    self.assertIn(part, done.stderr)
+            self.check_refused(words, *parts)
         self.assertFalse((self.root / "run/journal.jsonl").exists())
 
     def test_refuses_a_directory_with_other_settings(self):

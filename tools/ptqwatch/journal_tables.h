@@ -22,7 +22,7 @@ struct LayerRow {
   std::string name;
   std::optional<int64_t> stacked;  ///< as LayerQuantization::stacked
   int64_t tokens = 0;              ///< as LayerQuantization::tokens
-  /// What calibration lacked, such as "too few", or "3 of 64 not ok" of a stack; else empty.
+  /// The fault of its calibration: "too few", or "3 of 64 not ok" of a stack; else empty.
   std::string lacking;
   std::optional<double> trace;         ///< of its Hessian block
   std::optional<double> contribution;  ///< to the loss increase of the watched quantizer, in nats

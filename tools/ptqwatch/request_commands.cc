@@ -55,7 +55,7 @@ int WaitForSnapshot(const SnapshotFlags& flags, RunSource& source, const Monitor
   return Finish(terminal);
 }
 
-// What a command waits for, and what may still come of it later.
+// The result that a command waits for, and what may still come of it later.
 struct Awaited {
   std::string_view name;
   RequestedWork::Read progress;

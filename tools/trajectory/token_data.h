@@ -25,7 +25,7 @@ absl::StatusOr<TokenData> ReadTokenData(const Flags& flags);
 absl::Status CheckTokenData(const Flags& flags, const TokenData& tokens,
                             const internal::ModelFacts& facts);
 
-/// What the options say to measure.
+/// The measurement that the options ask for.
 internal::CheckpointMeasurement MeasurementOf(const Flags& flags);
 std::unique_ptr<DecoderMeter> MakeMeter(const Flags& flags, const TokenData& tokens);
 
