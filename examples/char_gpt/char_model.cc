@@ -14,6 +14,10 @@ at::Tensor LossesOf(const at::Tensor& logits, const at::Tensor& y) {
 
 }  // namespace
 
+torch::nn::Linear MakeLinear(int64_t in, int64_t out) {
+  return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
+}
+
 at::Tensor CharModel::TokenLosses(const at::Tensor& x, const at::Tensor& y, at::Tensor* balance) {
   return LossesOf(Logits(x, balance), y);
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "torch/nn/module.h"
+#include "torch/nn/modules/linear.h"
 
 namespace ptqwatch::examples {
 
@@ -39,6 +40,9 @@ class CharModel : public torch::nn::Module {
   /// Shape [B * length, vocabulary].
   virtual at::Tensor Logits(const at::Tensor& x, at::Tensor* balance) = 0;
 };
+
+/// A linear layer without a bias. Initialised from the default generator.
+torch::nn::Linear MakeLinear(int64_t in, int64_t out);
 
 /// A pre-norm transformer: learned positions, causal attention, GELU MLP of four times the width,
 /// untied head. With `experts`, a mixture in place of each MLP. Biases only in the norms, no

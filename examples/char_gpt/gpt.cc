@@ -7,17 +7,12 @@
 #include "char_model.h"
 #include "mixture.h"
 #include "torch/nn/modules/embedding.h"
-#include "torch/nn/modules/linear.h"
 #include "torch/nn/modules/normalization.h"
 
 namespace ptqwatch::examples {
 namespace {
 
 namespace nn = torch::nn;
-
-nn::Linear MakeLinear(int64_t in, int64_t out) {
-  return nn::Linear(nn::LinearOptions(in, out).bias(false));
-}
 
 nn::LayerNorm MakeNorm(int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width})); }
 

@@ -2,22 +2,16 @@
 
 #include <string>
 
+#include "char_model.h"
 #include "torch/nn/modules/container/modulelist.h"
 
 namespace ptqwatch::examples {
-namespace {
-
-torch::nn::Linear MakeProjection(int64_t in, int64_t out) {
-  return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
-}
-
-}  // namespace
 
 class Mixture::Expert : public torch::nn::Module {
  public:
   Expert(int64_t width, int64_t hidden)
-      : up_(register_module("up", MakeProjection(width, hidden))),
-        down_(register_module("down", MakeProjection(hidden, width))) {}
+      : up_(register_module("up", MakeLinear(width, hidden))),
+        down_(register_module("down", MakeLinear(hidden, width))) {}
 
   at::Tensor forward(const at::Tensor& x) { return down_(at::gelu(up_(x))); }
 
@@ -27,7 +21,7 @@ class Mixture::Expert : public torch::nn::Module {
 };
 
 Mixture::Mixture(int64_t width, int64_t hidden, int64_t experts)
-    : router_(register_module("router", MakeProjection(width, experts))) {
+    : router_(register_module("router", MakeLinear(width, experts))) {
   torch::nn::ModuleList list;
   for (int64_t i = 0; i < experts; ++i) {
     experts_.push_back(std::make_shared<Expert>(width, hidden / kExpertsPerToken));

@@ -22,14 +22,12 @@ class Mlp : public CharModel {
     int64_t in = kContext * kEmbeddingWidth;
     for (int64_t i = 0; i < config.layers; ++i) {
       linears_.push_back(
-          register_module("linear_" + std::to_string(i),
-                          nn::Linear(nn::LinearOptions(in, config.width).bias(false))));
+          register_module("linear_" + std::to_string(i), MakeLinear(in, config.width)));
       norms_.push_back(register_module("norm_" + std::to_string(i),
                                        nn::LayerNorm(nn::LayerNormOptions({config.width}))));
       in = config.width;
     }
-    head_ =
-        register_module("head", nn::Linear(nn::LinearOptions(in, config.vocabulary).bias(false)));
+    head_ = register_module("head", MakeLinear(in, config.vocabulary));
   }
 
   int64_t inputs() const override { return length_ + kContext - 1; }
