@@ -98,6 +98,9 @@ void SetLimits(int max_streams, grpc::ServerBuilder& builder) {
   quota.SetMaxThreads(kMaxThreads).Resize(kMaxMemoryBytes);
   builder.SetResourceQuota(quota)
       .SetMaxReceiveMessageSize(kMaxRequestBytes)
+      // A request of 64 KiB would be unpacked to 64 MB before its size is checked.
+      .SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false)
+      .SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false)
       .SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1)
       .SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1)
       .SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1)

@@ -128,6 +128,10 @@ class Tls(unittest.TestCase):
             self.assertIn('"step":80', out)
             self.refused("if it speaks TLS, give --ca or --tls", server.address)
             self.refused("not signed by the authorities of --ca", server.address, "--ca", self.theirs.certificate)
+            for version, code in (("-tls1_3", 0), ("-tls1_2", 0), ("-tls1_1", 1), ("-tls1", 1)):
+                done = subprocess.run(["openssl", "s_client", "-connect", server.address, version, "-cipher", "DEFAULT@SECLEVEL=0", "-alpn", "h2"],
+                                      stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, code, version)
         with serve(*self.serve_flags(self.ours.issue("elsewhere", names="DNS:elsewhere.example"))) as server:
             self.refused("its certificate is for another host name", server.address, "--ca", self.ours.certificate)
 

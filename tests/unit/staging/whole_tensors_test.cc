@@ -1,5 +1,8 @@
 #include "staging/whole_tensors.h"
 
+#include <errno.h>
+#include <unistd.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -176,6 +179,14 @@ TEST(TensorTable, RefusesPartsUnlessTheyAreAllowed) {
   // A rank may have only empty parts.
   EXPECT_TRUE(
       MakeLiveTable({{"w", at::empty({0, 3}), true, {4, 3}, {4, 0}}}, Parts::kAllowed).ok());
+}
+
+// A process that maps it would end by SIGBUS.
+TEST(SharedMemory, CannotBeCutShort) {
+  const absl::StatusOr<SharedMemory> memory = SharedMemory::MakeFor(/*content_bytes=*/4096, "");
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_NE(ftruncate(memory->file(), 0), 0);
+  EXPECT_EQ(errno, EPERM);
 }
 
 }  // namespace

@@ -256,6 +256,19 @@ TEST_F(GrpcRequestsTest, RefusesInvalidRequests) {
   EXPECT_EQ(client.List(large, &page).error_code(), StatusCode::RESOURCE_EXHAUSTED);
 }
 
+TEST_F(GrpcRequestsTest, DoesNotUnpackCompressedRequests) {
+  CreateAndStart();
+  v1::ListReportsRequest large;
+  large.set_run_id(std::string(32 << 20, 'x'));  // 32 KiB on the wire
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    grpc::ClientContext context;
+    context.set_compression_algorithm(algorithm);
+    v1::ListReportsResponse page;
+    const grpc::Status status = GrpcClient(address()).stub->ListReports(&context, large, &page);
+    EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED) << status.error_message();
+  }
+}
+
 TEST_F(GrpcRequestsTest, IsUnavailableBeforeThereIsARun) {
   Create();
   GrpcClient client(address());
