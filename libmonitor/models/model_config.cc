@@ -190,6 +190,10 @@ absl::Status ReadParts(const ConfigReader& config, const ModelFamily& family, Mo
   if (!known) {
     return config.WrongValue(key, StrCat("known are ", ListOf(kActivations)));
   }
+  // Its parameters are tensors that transformers makes for one family alone.
+  if (*known == Activation::kXielu && family.activation != activation) {
+    return config.WrongValue(key, StrCat("a ", family.model_type, " has no tensors for it"));
+  }
   model.activation = *known;
   PTQWATCH_RETURN_IF_ERROR(ReadBiases(config, family, model));
   if (family.clips_qkv && config.Has("clip_qkv")) {
@@ -370,7 +374,9 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const ConfigReader& config) {
   PTQWATCH_ASSIGN_OR_RETURN(const ModelFamily* family, FindFamily(config));
   PTQWATCH_ASSIGN_OR_RETURN(const bool mxfp4, IsMxfp4(config, *family));
   PTQWATCH_ASSIGN_OR_RETURN(const bool is_causal, config.Flag("is_causal", true));
-  if (!is_causal) return config.WrongValue("is_causal", "only true is known");
+  if (!is_causal || config.IsNull("is_causal")) {
+    return config.Error("is_causal", "is false or null; only true is known");
+  }
   if (!config.IsOff("per_layer_config")) {
     return config.Error("per_layer_config", "is there; settings of single layers are not known");
   }

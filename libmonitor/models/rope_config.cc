@@ -193,11 +193,16 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
                             config.Object("rope_scaling"));
   PTQWATCH_ASSIGN_OR_RETURN(const std::optional<ConfigReader> own,
                             config.Object("rope_parameters"));
-  const bool nested = own && (own->Has(kFull) || own->Has(kWindowed));
+  const auto by_layer_type = [](const std::optional<ConfigReader>& parameters) {
+    return parameters && (parameters->Has(kFull) || parameters->Has(kWindowed));
+  };
+  if (by_layer_type(scaling)) {
+    return scaling->Error(scaling->Has(kFull) ? kFull : kWindowed,
+                          "is there; its place is in rope_parameters");
+  }
+  const bool nested = by_layer_type(own);
   RopeDefaults local = defaults;
-  if (family.local_theta > 0) {
-    PTQWATCH_ASSIGN_OR_RETURN(local.theta,
-                              config.Positive("rope_local_base_freq", family.local_theta));
+  if (family.rope_of_layer_type) {
     if (own && scaling) {
       return config.Error("rope_parameters", "is there beside rope_scaling; one alone is needed");
     }
@@ -208,6 +213,15 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
     if (scaling && scaling->Has("type") && !scaling->Has("rope_type")) {
       return scaling->Error(
           "type", StrCat("is there without rope_type, which a ", family.model_type, " needs"));
+    }
+    if (family.local_theta > 0) {
+      PTQWATCH_ASSIGN_OR_RETURN(local.theta,
+                                config.Positive("rope_local_base_freq", family.local_theta));
+    } else if (defaults.theta != family.theta) {
+      // transformers 5 gives it to layers without a window alone, transformers 4 to all.
+      return config.WrongValue(
+          family.theta_key, StrCat("only ", family.theta, " is known outside of rope_parameters.",
+                                   kFull, " and rope_parameters.", kWindowed));
     }
   }
   if (nested && !family.rope_of_layer_type) {
@@ -227,9 +241,8 @@ absl::StatusOr<RopeConfigs> ReadRope(const ConfigReader& config, const ModelFami
   PTQWATCH_ASSIGN_OR_RETURN(ropes.windowed,
                             ReadOne(config, windowed, family, local, head_dim, context));
   if (family.rope_of_layer_type && !nested) {
-    const double theta = family.local_theta > 0 ? local.theta : ropes.full.theta;
     ropes.windowed = {
-        .dims = ropes.full.dims, .interleaved = ropes.full.interleaved, .theta = theta};
+        .dims = ropes.full.dims, .interleaved = ropes.full.interleaved, .theta = local.theta};
   }
   // An explicit null is how transformers 4 says that the model has no scaling.
   if (family.llama3_rope && !full && !config.IsNull("rope_scaling")) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -198,6 +199,9 @@ absl::StatusOr<Checkpoint> MakeSoup(absl::Span<const std::string> members,
           StrCat(Quoted(member), found.empty() ? " is neither the name of a listed checkpoint nor "
                                                  "the path of one"
                                                : " names several checkpoints"));
+    }
+    if (absl::c_linear_search(soup.soup, found.front().path)) {
+      return absl::InvalidArgumentError(StrCat(Quoted(member), " is there twice"));
     }
     soup.soup.push_back(found.front().path);
     soup.step = std::max(soup.step, found.front().step);

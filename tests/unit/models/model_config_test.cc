@@ -228,6 +228,19 @@ TEST(ModelConfigTest, ReadsOlmo2And3) {
   EXPECT_EQ(olmo3.layers[2].rope->scaling, RopeScaling::kNone);
   EXPECT_EQ(olmo3.layers[3].rope->scaling, RopeScaling::kLinear);
   EXPECT_EQ(olmo3.layers[3].rope->factor, 2);
+  json own_theta = Config("olmo3");
+  own_theta["rope_scaling"] = {{"rope_type", "default"}, {"rope_theta", 333}};
+  EXPECT_EQ(Parsed(own_theta).layers[3].rope->theta, 333);
+  EXPECT_EQ(Parsed(own_theta).layers[2].rope->theta, 5e5);
+  json flat = Config("olmo3");
+  flat["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  EXPECT_THAT(Refusal(flat), HasSubstr("rope_parameters has neither full_attention"));
+  json both = windowed;
+  both["rope_parameters"] = {{"full_attention", {{"rope_theta", 1e4}}}};
+  EXPECT_THAT(Refusal(both), HasSubstr("rope_parameters is there beside rope_scaling"));
+  json older = Config("olmo3");
+  older["rope_theta"] = 1e4;
+  EXPECT_THAT(Refusal(older), AllOf(HasSubstr("rope_theta is"), HasSubstr("only 500000 is known")));
 }
 
 TEST(ModelConfigTest, ReadsSmolLm3) {
@@ -623,6 +636,12 @@ TEST(ModelConfigTest, NamesWhatItDoesNotKnow) {
   config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}}};
   EXPECT_THAT(Refusal(config), HasSubstr("rope_parameters.full_attention"));
   config = Config("llama");
+  config["rope_scaling"] = {{"full_attention", {{"rope_type", "default"}}}};
+  EXPECT_THAT(Refusal(config), HasSubstr("rope_scaling.full_attention"));
+  config = Config("llama");
+  config["hidden_act"] = "xielu";
+  EXPECT_THAT(Refusal(config), HasSubstr("hidden_act is \"xielu\"; a llama has no tensors"));
+  config = Config("llama");
   config["partial_rotary_factor"] = 0.5;
   EXPECT_THAT(Refusal(config), AllOf(HasSubstr("partial_rotary_factor"), HasSubstr("0.5")));
   config = Config("llama");
@@ -707,6 +726,7 @@ TEST(ModelConfigTest, NamesKeysThatWouldBeReadOtherwise) {
   for (const std::string family : {"llama", "qwen2", "gemma2", "gpt_neox"}) {
     const json config = Config(family);
     EXPECT_THAT(refusal(config, {{"is_causal", false}}), HasSubstr("is_causal"));
+    EXPECT_THAT(refusal(config, {{"is_causal", nullptr}}), HasSubstr("is_causal"));
     EXPECT_THAT(refusal(config, {{"per_layer_config", {{"1", json::object()}}}}),
                 HasSubstr("per_layer_config"));
   }

@@ -211,6 +211,8 @@ TEST(MakeSoup, TakesNamesAndPaths) {
   EXPECT_THAT(std::string(MakeSoup({"a-step5", "d-step9"}, list->checkpoints).status().message()),
               HasSubstr("'d-step9'"));
   EXPECT_FALSE(MakeSoup({"a-step5"}, list->checkpoints).ok());
+  EXPECT_THAT(std::string(MakeSoup({"a-step5", "a-step5"}, list->checkpoints).status().message()),
+              HasSubstr("'a-step5' is there twice"));
 }
 
 }  // namespace checkpoint_list_test
