@@ -195,7 +195,9 @@ class BatchSpread {
       const double error = by_batch_[b].StandardError();
       squares += shares_[b] * (by_batch_[b].value() * by_batch_[b].value() - error * error);
     }
-    return std::sqrt(std::max(0.0, squares / static_cast<double>(shares_.size() - 1)));
+    // Else the probe vectors explain all of the difference, so that it is not resolved.
+    if (!(squares > 0)) return std::nullopt;
+    return std::sqrt(squares / static_cast<double>(shares_.size() - 1));
   }
 
  private:

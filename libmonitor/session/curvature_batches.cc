@@ -33,14 +33,19 @@ std::optional<Batch> CutTo(Replica& replica, const Batch& batch, int64_t rows) {
   std::optional<Batch> cut = RowsOf(batch, all, 0, rows);
   if (!cut) return std::nullopt;
   const absl::StatusOr<LossValues> losses = replica.Losses(*cut);
-  if (!losses.ok()) return std::nullopt;
+  const absl::StatusOr<LossValues> whole = replica.Losses(batch);
+  if (!losses.ok() || !whole.ok()) return std::nullopt;
   if (losses->values.dim() > 0) {
-    return losses->values.size(0) == rows ? std::move(cut) : std::nullopt;
+    if (losses->values.size(0) != rows || whole->values.size(0) != all) return std::nullopt;
+    // The losses of a sequence may depend on the others of its batch, as those of a contrast do.
+    const double before = whole->values.narrow(0, 0, rows).sum(at::kDouble).item<double>();
+    const double after = losses->values.sum(at::kDouble).item<double>();
+    const bool same = std::abs(after - before) <= kSameLoss * std::abs(before);
+    return same ? std::move(cut) : std::nullopt;
   }
   // A single value must be a mean over the sequences.
-  const absl::StatusOr<LossValues> whole = replica.Losses(batch);
   const absl::StatusOr<LossValues> rest = replica.Losses(*RowsOf(batch, all, rows, all - rows));
-  if (!whole.ok() || !rest.ok()) return std::nullopt;
+  if (!rest.ok()) return std::nullopt;
   const auto sum = [](const LossValues& loss, int64_t sequences) {
     return loss.values.item<double>() * static_cast<double>(sequences);
   };
@@ -108,7 +113,9 @@ std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& ba
     const absl::StatusOr<LossValues> losses = replica.Losses(batch);
     if (losses.ok() && TotalWeight(*losses) == 0) continue;
     const int64_t here = SequencesOf(batch);
-    if (here > sequences) {
+    // A mean counts once, so that a smaller batch beside others would count for too much.
+    const bool counts_once = losses.ok() && losses->values.dim() == 0 && !first.empty();
+    if (here > sequences && !counts_once) {
       // A model may require batches of one size, or have the sequences in another dimension.
       const std::optional<Batch> cut = CutTo(replica, batch, sequences);
       if (cut) {

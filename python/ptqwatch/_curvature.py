@@ -44,7 +44,8 @@ class HessianTrace:
     interval: float
     """half the width of the 95 % interval (Student's t)"""
     batch_stderr: float | None
-    """standard error as an estimate for all data, from the difference between batches; None with one batch"""
+    """standard error as an estimate for all data, from the difference between batches; None with one batch, or
+    if the probe vectors explain all of it"""
     weighted: float
     """sum over parameters l of mean(w^2)_l tr(H_l), which follows quantization error across runs"""
     weighted_stderr: float

@@ -337,7 +337,7 @@ struct CurvatureReport {
   std::optional<double> trace_interval;
   int64_t trace_probes = 0;  ///< number of probe vectors in the trace
   /// Standard error of the trace over other curvature batches of the same size, from the difference
-  /// between batches; 0 if the probe vectors explain all of that difference. Absent with only one
+  /// between batches. Absent if the probe vectors explain all of that difference, and with only one
   /// batch.
   std::optional<double> trace_batch_stderr;
   /// Sum over parameters l of mean(w^2)_l tr(H_l). Unlike the trace it does not change when weights

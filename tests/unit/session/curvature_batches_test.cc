@@ -73,6 +73,28 @@ TEST(FirstSequences, TakesWholeBatchesIfTheyCannotBeCut) {
   EXPECT_EQ(whole[0][0].size(0), 100);
 }
 
+TEST(FirstSequences, LeavesBatchesWholeWhoseSequencesDependOnEachOther) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    const at::Tensor each = losses(p, b).values;
+    return each + each.sum();  // as a contrast with the others of the batch has it
+  };
+  const auto whole = First(net, 64);
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0][0].size(0), 100);
+}
+
+// Each mean has the same weight.
+TEST(FirstSequences, CutsNoMeanBesideOthers) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return losses(p, b).values.mean();
+  };
+  const auto both = First(net, 110);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[1][0].size(0), 100);
+}
+
 // 64 losses of a classifier say too little; 64 sequences of a language model have enough.
 TEST(DefaultCurvatureSequences, AreAsManyAsHaveAThousandLosses) {
   EXPECT_EQ(DefaultCurvatureSequences(1), 1000);

@@ -75,7 +75,7 @@ struct HessianTrace {
   double trace_stderr = 0;
   double trace_interval = 0;  ///< half the width of the 95 % interval (Student's t)
   /// Standard error of the trace as an estimate for all data, from the difference between curvature
-  /// batches; 0 if the probe vectors explain all of that difference. Absent with only one batch.
+  /// batches. Absent if the probe vectors explain all of it, and with only one batch.
   std::optional<double> trace_batch_stderr;
   /// sum_l mean(w^2)_l tr(H_l) over the parameters l.
   double weighted_trace = 0;
