@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/empty.h"
+#include "base/reservation.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "cuda/device_gram.h"
@@ -76,6 +78,23 @@ class DeviceSum final : public GramSum {
 
 const DeviceLayerGram* OnDevice(const LayerGram* gram) {
   return static_cast<const DeviceLayerGram*>(gram);
+}
+
+// Copies to the host what the size of a result depends on.
+absl::StatusOr<StoredSize> SizeOfResult(ComputeDevice& compute, const DeviceResult& result,
+                                        const QuantizerSpec& spec,
+                                        const ExecutionContext& context) {
+  Reservation held(context.host_bytes);
+  PTQWATCH_RETURN_IF_ERROR(held.Take(result.rows * result.cols, "the codes of a weight"));
+  QuantizedWeight weight;
+  weight.outlier_columns = result.numbers.outlier_columns;
+  weight.codes.resize(static_cast<size_t>(result.rows * result.cols));
+  // Their number counts, not their values.
+  if (result.channel_scale != nullptr)
+    weight.channel_scale.resize(static_cast<size_t>(result.cols));
+  const HostCopy codes = {weight.codes.data(), result.codes, std::ssize(weight.codes)};
+  PTQWATCH_RETURN_IF_ERROR(compute.Read({&codes, 1}));
+  return StoredSizeOf(weight, spec, result.rows, result.cols);
 }
 
 DeviceLayer AsDeviceLayer(const QuantizeBackend::Task& task) {
@@ -188,7 +207,16 @@ void DeviceBackend::QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<co
     const Task& task = tasks[which[k]];
     DeviceResult& result = (*results)[k];
     if (task.gram != nullptr) OnDevice(task.gram)->SetTokens(result.tokens);
-    QuantizedMatrix matrix{.weight = std::move(result.numbers)};
+    std::optional<StoredSize> stored;
+    if (task.stored_size && result.codes != nullptr) {
+      const absl::StatusOr<StoredSize> size = SizeOfResult(*compute_, result, task.spec, context);
+      if (!size.ok()) {
+        done(which[k], size.status());
+        continue;
+      }
+      stored = *size;
+    }
+    QuantizedMatrix matrix{.weight = std::move(result.numbers), .stored = stored};
     if (result.dequantized != nullptr) matrix.on_device = std::move(dequantized[k]);
     matrix.squared_displacement = result.squared_error.value_or(0);
     done(which[k], std::move(matrix));

@@ -94,6 +94,10 @@ void HostBackend::Quantize(absl::Span<const Task> tasks, OnDone done,
     }
     QuantizedMatrix result{.weight = *std::move(weight)};
     result.squared_displacement = SquaredDisplacement(result.weight.dequantized, values);
+    if (task.stored_size && !result.weight.codes.empty()) {
+      result.stored =
+          StoredSizeOf(result.weight, task.spec, task.weight.size(0), task.weight.size(1));
+    }
     done(i, std::move(result));
   }
 }

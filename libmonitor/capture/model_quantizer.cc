@@ -128,7 +128,8 @@ void ModelQuantizer::QuantizePass(const std::vector<LayerSpecs>& quantizers,
           {.weight = weight,
            .gram = grams.empty() ? nullptr : grams[static_cast<size_t>(gram - pass.front())].get(),
            .spec = SpecWithRows(plan_.layers[layer].name, plan_.layers[layer].inputs,
-                                quantizers[quantizer][layer], captured.rows)});
+                                quantizers[quantizer][layer], captured.rows),
+           .stored_size = options_.stored_sizes});
       places.push_back({quantizer, layer});
     }
     if (!tasks.empty() && weights >= backend_.weights_together()) work();
@@ -152,7 +153,8 @@ absl::Status ModelQuantizer::RunSequential(size_t quantizer, const LayerSpecs& s
       const QuantizeBackend::Task task{
           .weight = MatrixOf(layer),
           .gram = captured.grams.front().get(),
-          .spec = SpecWithRows(covered.name, covered.inputs, specs[layer], captured.rows)};
+          .spec = SpecWithRows(covered.name, covered.inputs, specs[layer], captured.rows),
+          .stored_size = options_.stored_sizes};
       absl::Status status;
       backend_.Quantize(
           absl::MakeConstSpan(&task, 1),

@@ -51,6 +51,7 @@ class ModelQuantizer {
   struct Options {
     CalibrationMode mode = CalibrationMode::kOneShot;
     int64_t max_gram_bytes = 0;
+    bool stored_sizes = false;  ///< also find QuantizedMatrix::stored
   };
   /// All arguments must outlive the ModelQuantizer.
   ModelQuantizer(Replica& replica, const CapturePlan& plan, const std::vector<Batch>& calibration,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -14,6 +15,7 @@
 #include "capture/layer_input.h"
 #include "ptqwatch/execution_context.h"
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/stored_size.h"
 
 namespace ptqwatch::internal {
 
@@ -41,7 +43,8 @@ struct QuantizedMatrix {
   QuantizedWeight weight;
   /// The dequantized weight, float32, if it was quantized on a device.
   at::Tensor on_device = {};
-  double squared_displacement = 0;  ///< |W_hat - W|^2; 0 without codes
+  double squared_displacement = 0;        ///< |W_hat - W|^2; 0 without codes
+  std::optional<StoredSize> stored = {};  ///< if the task asked for it and there are codes
 
   /// The dequantized weight, valid until this object changes or is destroyed. Undefined if the
   /// layer has no codes and keeps its weight.
@@ -59,6 +62,7 @@ class QuantizeBackend {
     at::Tensor weight;                ///< [m, d] float32, contiguous, on device()
     const LayerGram* gram = nullptr;  ///< of this backend; null without statistics
     QuantizerSpec spec;
+    bool stored_size = false;  ///< also find QuantizedMatrix::stored
   };
   /// Receives the result of a task. Called once per task, in any order.
   using OnDone = absl::FunctionRef<void(size_t task, absl::StatusOr<QuantizedMatrix> result)>;

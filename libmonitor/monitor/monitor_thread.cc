@@ -207,6 +207,7 @@ void MonitorThread::MeasureSnapshot(const Snapshot& filled) {
                       .attempt = run.attempt,
                       .fingerprint = run.fingerprint,
                       .snapshot_dtype = core_->snapshot_dtype,
+                      .bytes_per_token = core_->bytes_per_token,
                       .sequence = ++sequence_,
                       .snapshot = filled.header,
                       .stall_seconds = filled.stall_seconds};

@@ -127,6 +127,10 @@ absl::Status Validate(const MonitorOptions& options) {
     return Invalid("noise_relative_norm", StrCat(options.noise_relative_norm),
                    "zero (off) or positive");
   }
+  if (!(options.bytes_per_token >= 0 && std::isfinite(options.bytes_per_token))) {
+    return Invalid("bytes_per_token", StrCat(options.bytes_per_token),
+                   "zero (unknown) or positive");
+  }
   if (options.max_gram_bytes <= 0) {
     return Invalid("max_gram_bytes", StrCat(options.max_gram_bytes), "positive");
   }

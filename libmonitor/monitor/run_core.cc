@@ -17,6 +17,8 @@ RunCore::RunCore(const MonitorOptions& options, std::unique_ptr<Subject> subject
                                                     : at::get_num_threads()),
       snapshot_dtype(options.snapshot_dtype.empty() ? std::nullopt
                                                     : std::optional(options.snapshot_dtype)),
+      bytes_per_token(options.bytes_per_token > 0 ? std::optional(options.bytes_per_token)
+                                                  : std::nullopt),
       subject(std::move(subject_in)),
       page(std::move(page_in)) {
   context.clock = clock;

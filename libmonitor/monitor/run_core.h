@@ -38,6 +38,7 @@ struct RunCore {
   const double max_overhead;
   const int training_threads;                       ///< threads that Finish may use
   const std::optional<std::string> snapshot_dtype;  ///< as Report::snapshot_dtype
+  const std::optional<double> bytes_per_token;      ///< as Report::bytes_per_token
   const std::unique_ptr<Subject> subject;
   ExecutionContext context;  ///< for the monitor thread; its bytes are the measuring device's
 

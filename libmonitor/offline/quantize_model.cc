@@ -132,4 +132,12 @@ absl::StatusOr<ModelQuantization> QuantizeModel(Subject& subject,
   return internal::Guard([&] { return QuantizeOrThrow(subject, options, context); });
 }
 
+StoredSize StoredSizeOf(const ModelQuantization& model) {
+  StoredSize size{.other_bytes = kUnquantizedBytes * (model.parameters - model.covered_parameters)};
+  for (const QuantizedLayer& layer : model.layers) {
+    size += StoredSizeOf(layer.weight, layer.spec, layer.outputs, layer.inputs);
+  }
+  return size;
+}
+
 }  // namespace ptqwatch

@@ -95,6 +95,7 @@ Report AssembleReport(const ReportHeader& header, absl::Span<const ProbeResult> 
   report.attempt = header.attempt;
   report.fingerprint = header.fingerprint;
   report.snapshot_dtype = header.snapshot_dtype;
+  report.bytes_per_token = header.bytes_per_token;
   report.sequence = header.sequence;
   report.probe_state_sequence = header.probe_state_sequence;
   report.step = snapshot.info.step;

@@ -21,6 +21,7 @@ struct ReportHeader {
   int attempt = 1;
   std::string fingerprint = {};
   std::optional<std::string> snapshot_dtype = {};  ///< as Report::snapshot_dtype
+  std::optional<double> bytes_per_token = {};      ///< as Report::bytes_per_token
   std::string snapshot_digest = {};
   std::vector<ParameterDigest> parameter_digests = {};
   int64_t sequence = 0;

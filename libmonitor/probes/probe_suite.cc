@@ -63,6 +63,7 @@ std::vector<MakeProbe> AllProbes() {
         QuantizationOptions options = QuantizationOptionsOf(parts.options);
         options.owners = parts.share.quantizers;
         options.rank = parts.share.rank;
+        options.artifact_size = parts.options.artifact_size;
         PTQWATCH_ASSIGN_OR_RETURN(auto probe, QuantizationProbe::Create(parts.session, options));
         parts.quantization = probe.get();
         return probe;

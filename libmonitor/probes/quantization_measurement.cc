@@ -86,7 +86,9 @@ ModelQuantizer QuantizationMeasurement::Quantizer(const std::vector<Batch>& cali
           session_.plan(),
           calibration,
           session_.Backend(),
-          {.mode = options_.calibration_mode, .max_gram_bytes = gram_bytes}};
+          {.mode = options_.calibration_mode,
+           .max_gram_bytes = gram_bytes,
+           .stored_sizes = options_.artifact_size}};
 }
 
 int64_t QuantizationMeasurement::LayerBytes() const {

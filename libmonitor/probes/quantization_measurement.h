@@ -28,12 +28,14 @@ struct QuantizationOptions {
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
   int64_t max_gram_bytes = 0;
   ComparisonOptions comparison = {};
+  bool artifact_size = false;
   /// The rank that measures each quantizer, and this rank; empty: all are measured here.
   std::vector<int64_t> owners = {};
   int64_t rank = 0;
 
   bool Owns(size_t quantizer) const { return owners.empty() || owners[quantizer] == rank; }
 };
+/// Without artifact_size, which is for the snapshot's own weights alone.
 QuantizationOptions QuantizationOptionsOf(const MonitorOptions& options);
 
 /// Quantizes the loaded weights with a list of quantizers and compares the losses. All share one

@@ -34,6 +34,8 @@ void SetStatus(const absl::Status& status, QuantizationReport& report) {
   report.status = ProbeStatusOf(status);
   if (status.ok()) return;
   report.displacement_norm.reset();
+  report.entropy_bits.reset();
+  report.artifact_bytes.reset();
   report.status_detail = StrCat(status);
 }
 
@@ -66,6 +68,8 @@ QuantizedLayerRow RowOf(std::string_view layer, const QuantizerSpec& spec, const
     row.parameters = parameters;
     row.squared_displacement = result.squared_displacement;
   }
+  row.stored = result.stored;
+  if (row.stored) report.entropy_bits = row.stored->EntropyBits();
   return row;
 }
 
@@ -109,6 +113,12 @@ class Average {
   double weights_ = 0;
 };
 
+void AddSize(const std::optional<StoredSize>& size, std::optional<StoredSize>& sum) {
+  if (!size) return;
+  if (!sum) sum.emplace();
+  *sum += *size;
+}
+
 LayerQuantization StackRow(const GroupedLayers& group, const std::vector<QuantizedLayerRow>& rows) {
   LayerQuantization stack;
   stack.name = group.name;
@@ -116,6 +126,7 @@ LayerQuantization StackRow(const GroupedLayers& group, const std::vector<Quantiz
   stack.stacked_ok = 0;
   Average error, rtn_error, dead_zone, grid_noise, scale_bias, accumulated;
   std::vector<double> errors;
+  std::optional<StoredSize> stored;
   for (const size_t member : group.members) {
     const QuantizedLayerRow& row = rows[member];
     const LayerQuantization& layer = row.report;
@@ -134,6 +145,7 @@ LayerQuantization StackRow(const GroupedLayers& group, const std::vector<Quantiz
     grid_noise.Add(layer.grid_noise_ratio);
     scale_bias.Add(layer.scale_bias_ratio);
     accumulated.Add(layer.accumulated_error_ratio);
+    AddSize(row.stored, stored);
     if (layer.output_error_ratio && std::isfinite(*layer.output_error_ratio)) {
       errors.push_back(*layer.output_error_ratio);
     }
@@ -144,6 +156,7 @@ LayerQuantization StackRow(const GroupedLayers& group, const std::vector<Quantiz
   stack.grid_noise_ratio = grid_noise.value();
   stack.scale_bias_ratio = scale_bias.value();
   stack.accumulated_error_ratio = accumulated.value();
+  if (stored) stack.entropy_bits = stored->EntropyBits();
   if (errors.empty()) return stack;
   std::sort(errors.begin(), errors.end());
   stack.output_error_p10_ratio = Quantile(errors, 0.1);
@@ -174,15 +187,21 @@ absl::Status AddRows(std::vector<QuantizedLayerRow> rows, int64_t all_parameters
   double displacement = 0;
   int64_t parameters = 0;
   std::string nonfinite;
+  std::optional<StoredSize> stored;
   for (QuantizedLayerRow& row : rows) {
     if (nonfinite.empty()) nonfinite = std::move(row.nonfinite);
     displacement += row.squared_displacement;
     parameters += row.parameters;
+    AddSize(row.stored, stored);
   }
   AddLayers(rows, report.layers);
   if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
   report.displacement_norm = std::sqrt(displacement);
   report.coverage_ratio = static_cast<double>(parameters) / static_cast<double>(all_parameters);
+  if (stored) {
+    report.entropy_bits = stored->EntropyBits();
+    report.artifact_bytes = stored->Bytes() + kUnquantizedBytes * (all_parameters - parameters);
+  }
   return absl::OkStatus();
 }
 

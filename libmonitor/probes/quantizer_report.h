@@ -2,6 +2,7 @@
 #define PTQWATCH_PROBES_QUANTIZER_REPORT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "capture/quantize_backend.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/stored_size.h"
 
 namespace ptqwatch::internal {
 
@@ -26,6 +28,7 @@ struct QuantizedLayerRow {
   int64_t parameters = 0;      ///< elements of the weight; 0 if it is left as it is
   double squared_displacement = 0;
   double output_energy = 0;  ///< tr(W H W^T), proportional to the squared output of a token
+  std::optional<StoredSize> stored = {};  ///< as QuantizedMatrix::stored
 };
 
 /// The row of a layer with this result. `gram` may be null.

@@ -62,6 +62,19 @@ std::vector<MetricInfo> MeasurementMetrics() {
        "Share of all parameters that was quantized.",
        {"method", "bits", "format"},
        Coverage},
+      {"ptqwatch_quantization_entropy",
+       kGauge,
+       "Entropy of the codes in bits a weight: what an entropy coder needs for them. With "
+       "MonitorOptions::artifact_size only.",
+       {"method", "bits", "format"},
+       PerQuantizer<&Q::entropy_bits>},
+      {"ptqwatch_quantization_artifact_bytes",
+       kGauge,
+       "Bytes of all parameters with the codes compressed to their entropy, scales beside them, "
+       "and "
+       "what has no codes in 16 bits an element. With MonitorOptions::artifact_size only.",
+       {"method", "bits", "format"},
+       PerQuantizer<&Q::artifact_bytes>},
       {"ptqwatch_unseen_weights_ratio",
        kGauge,
        "Share of the matrix weights that is not measured, without embeddings, output head, routers "
@@ -91,6 +104,12 @@ std::vector<MetricInfo> MeasurementMetrics() {
        "Tokens behind ptqwatch_probe_loss_nats.",
        {},
        [](Input in) { return Probed(in) ? Count(Probed(in)->probe_tokens) : Samples{}; }},
+      {"ptqwatch_probe_bytes_per_token",
+       kGauge,
+       "Bytes of the probe's text for each token, as the trainer said "
+       "(MonitorOptions::bytes_per_token): a loss of x nats is x / ln 2 / this bits a byte.",
+       {},
+       [](Input in) { return One(Probed(in) ? Probed(in)->bytes_per_token : std::nullopt); }},
       {"ptqwatch_quantization_curvature_nats",
        kGauge,
        "Second-order prediction of the loss increase, g'd + d'Hd/2 along d = W_hat - W, on the "

@@ -49,12 +49,14 @@ Labels QuantizerLabels(const Record& record) {
   return {std::string(ToString(key.method)), std::to_string(key.bits), std::move(key.format)};
 }
 
-template <std::optional<double> QuantizationReport::*kMember>
+/// Of a member that is an optional number.
+template <auto kMember>
 Samples PerQuantizer(Input input) {
   Samples samples;
   for (const QuantizationReport* entry : Shown(input)) {
-    const std::optional<double>& value = entry->*kMember;
-    if (value && std::isfinite(*value)) samples.push_back({QuantizerLabels(*entry), *value});
+    if (!(entry->*kMember)) continue;
+    const auto value = static_cast<double>(*(entry->*kMember));
+    if (std::isfinite(value)) samples.push_back({QuantizerLabels(*entry), value});
   }
   return samples;
 }

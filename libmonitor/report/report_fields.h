@@ -44,6 +44,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("output_error_p10_ratio", record.output_error_p10_ratio);
   visit("output_error_median_ratio", record.output_error_median_ratio);
   visit("output_error_p90_ratio", record.output_error_p90_ratio);
+  visit("entropy_bits", record.entropy_bits);
 }
 
 template <Of<LossAlong> Record, typename Visitor>
@@ -102,6 +103,8 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("change_stderr_nats", record.change_stderr_nats);
   visit("routing_change_ratio", record.routing_change_ratio);
   visit("fallback_tokens_ratio", record.fallback_tokens_ratio);
+  visit("entropy_bits", record.entropy_bits);
+  visit("artifact_bytes", record.artifact_bytes);
   visit("layers", record.layers);
 }
 
@@ -419,6 +422,7 @@ void VisitFields(Record& record, Visitor&& visit) {
   visit("probe_loss_stderr_nats", record.probe_loss_stderr_nats);
   visit("probe_tokens", record.probe_tokens);
   visit("probe_examples", record.probe_examples);
+  visit("bytes_per_token", record.bytes_per_token);
   visit("probe_accuracy_ratio", record.probe_accuracy_ratio);
   visit("probe_accuracy_stderr", record.probe_accuracy_stderr);
   visit("calibration_mode", record.calibration_mode);

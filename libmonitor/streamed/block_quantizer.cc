@@ -80,7 +80,7 @@ absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
 absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const DecoderLinear> linears,
                              const BlockGrams& grams, absl::Span<const QuantizerSpec> specs,
                              QuantizeBackend& backend, const ExecutionContext& context,
-                             std::vector<QuantizedBlock>& results) {
+                             std::vector<QuantizedBlock>& results, bool stored_sizes) {
   at::NoGradGuard no_grad;
   Stopwatch watch(context.clock);
   for (size_t linear = grams.range.first; linear < grams.range.end; ++linear) {
@@ -95,7 +95,8 @@ absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const Decoder
       tasks.push_back(
           {.weight = weight,
            .gram = gram,
-           .spec = SpecWithRows(linears[linear].name, inputs, specs[quantizer], grams.tokens)});
+           .spec = SpecWithRows(linears[linear].name, inputs, specs[quantizer], grams.tokens),
+           .stored_size = stored_sizes});
       quantizer_of.push_back(quantizer);
     }
     backend.Quantize(

@@ -64,12 +64,13 @@ struct QuantizedBlock {
 };
 
 /// Quantizes the linears of a range under every spec, and adds what it finds to `results`, one of
-/// each spec; quantizers of one linear share their work. Bytes of the weights are the caller's to
+/// each spec; quantizers of one linear share their work. `stored_sizes`: also those of the rows
+/// (QuantizedLayerRow::stored). Bytes of the weights are the caller's to
 /// reserve. Cancelled and DeadlineExceeded as errors; all others concern one quantizer.
 absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const DecoderLinear> linears,
                              const BlockGrams& grams, absl::Span<const QuantizerSpec> specs,
                              QuantizeBackend& backend, const ExecutionContext& context,
-                             std::vector<QuantizedBlock>& results);
+                             std::vector<QuantizedBlock>& results, bool stored_sizes = false);
 
 }  // namespace ptqwatch::internal
 

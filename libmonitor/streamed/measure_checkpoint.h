@@ -40,6 +40,7 @@ struct CheckpointMeasurement {
   std::vector<QuantizerSpec> quantizers = {};  ///< at least one
   CurvatureOptions curvature = {};
   double noise_relative_norm = 0.1;  ///< as in MonitorOptions; 0: off
+  bool artifact_size = false;        ///< as in MonitorOptions
   /// Measures the loss along each quantization error on the probe tokens, for models whose
   /// curvature does not fit. Two streams more a quantizer.
   bool loss_along = false;

@@ -93,6 +93,8 @@ constexpr void VisitFields(MonitorOptions& options, Visitor&& visit) {
   visit("cooldown", options.cooldown);
   visit("mixed_precision", options.mixed_precision);
   visit("noise_relative_norm", options.noise_relative_norm);
+  visit("artifact_size", options.artifact_size);
+  visit("bytes_per_token", options.bytes_per_token);
   visit("on_alert", options.on_alert);
   visit("relative_stderr", options.relative_stderr);
   visit("absolute_stderr_ratio", options.absolute_stderr_ratio);

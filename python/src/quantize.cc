@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "ptqwatch/offline/quantize_model.h"
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/stored_size.h"
 #include "python_subject.h"
 #include "quantizer_spec.h"
 #include "tensors.h"
@@ -78,34 +79,58 @@ py::dict FieldsOf(QuantizedWeight&& weight, const QuantizerSpec& spec, int64_t r
   return fields;
 }
 
-py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, const py::dict& spec,
-                        int threads) {
-  const QuantizerSpec quantizer = QuantizerSpecFrom(spec);
-  const MatrixView view = ViewOf(weight);
-  QuantizedWeight result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
-    return Quantize(view, gram, quantizer, context);
-  });
-  return FieldsOf(std::move(result), quantizer, view.rows, view.cols);
+// None if the size was not asked for, or if there are no codes.
+void AddSize(const std::optional<StoredSize>& size, const char* bytes, py::dict& fields) {
+  const bool known = size && size->codes > 0;
+  fields["entropy_bits"] = known ? py::object(py::float_(size->EntropyBits())) : py::none();
+  fields[bytes] = known ? py::object(py::int_(size->Bytes())) : py::none();
 }
 
-py::dict FieldsOf(QuantizedLayer&& layer) {
+py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, const py::dict& spec,
+                        int threads, bool artifact_size) {
+  const QuantizerSpec quantizer = QuantizerSpecFrom(spec);
+  const MatrixView view = ViewOf(weight);
+  std::optional<StoredSize> size;
+  QuantizedWeight result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
+    absl::StatusOr<QuantizedWeight> quantized = Quantize(view, gram, quantizer, context);
+    if (artifact_size && quantized.ok()) {
+      size = StoredSizeOf(*quantized, quantizer, view.rows, view.cols);
+    }
+    return quantized;
+  });
+  py::dict fields = FieldsOf(std::move(result), quantizer, view.rows, view.cols);
+  AddSize(size, "stored_bytes", fields);
+  return fields;
+}
+
+py::dict FieldsOf(QuantizedLayer&& layer, bool artifact_size) {
+  std::optional<StoredSize> size;
+  if (artifact_size) {
+    size = StoredSizeOf(layer.weight, layer.spec, layer.outputs, layer.inputs);
+  }
   py::dict fields;
   fields["name"] = std::move(layer.name);
   fields["shape"] = py::tuple(py::cast(layer.shape));
   fields["transposed"] = layer.transposed;
   fields["tokens"] = layer.tokens;
   fields["skipped_rows"] = layer.skipped_rows;
-  fields["matrix"] = FieldsOf(std::move(layer.weight), layer.spec, layer.outputs, layer.inputs);
+  py::dict matrix = FieldsOf(std::move(layer.weight), layer.spec, layer.outputs, layer.inputs);
+  AddSize(size, "stored_bytes", matrix);
+  fields["matrix"] = std::move(matrix);
   return fields;
 }
 
-py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& options,
-                            int threads) {
+py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& options, int threads,
+                            bool artifact_size) {
   ModelQuantization result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
     return QuantizeModel(subject, options, context);
   });
+  std::optional<StoredSize> size;
+  if (artifact_size) size = StoredSizeOf(result);
   py::list quantized;
-  for (QuantizedLayer& layer : result.layers) quantized.append(FieldsOf(std::move(layer)));
+  for (QuantizedLayer& layer : result.layers) {
+    quantized.append(FieldsOf(std::move(layer), artifact_size));
+  }
   py::dict skipped;
   for (const SkippedLayer& layer : result.skipped) skipped[py::str(layer.name)] = layer.reason;
   py::dict fields;
@@ -115,6 +140,7 @@ py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& op
   fields["parameters"] = result.parameters;
   fields["covered_parameters"] = result.covered_parameters;
   fields["unseen"] = result.unseen ? result.unseen->ratio : 0.0;
+  AddSize(size, "artifact_bytes", fields);
   return fields;
 }
 
@@ -141,14 +167,15 @@ void BindQuantize(py::module_& module) {
            })
       .def("take", [](GramAccumulator& gram) { return std::make_shared<Gram>(gram.Take()); });
   module.def("quantize", &QuantizeMatrix, py::arg("weight"), py::arg("gram").none(true),
-             py::arg("spec"), py::arg("threads"));
+             py::arg("spec"), py::arg("threads"), py::arg("artifact_size"));
   module.def(
       "quantize_model",
       [](const py::object& adapter, const std::vector<std::vector<at::Tensor>>& batches,
          const py::object& quantizer,
          const std::vector<std::pair<std::string, py::object>>& overrides,
          std::vector<std::string> include, std::vector<std::string> exclude, bool output_head,
-         bool routers, const std::string& calibration_mode, int64_t max_gram_bytes, int threads) {
+         bool routers, const std::string& calibration_mode, int64_t max_gram_bytes, int threads,
+         bool artifact_size) {
         ModelQuantizationOptions options{
             .spec = QuantizerSpecFrom(quantizer),
             .layers = {std::move(include), std::move(exclude), output_head, routers},
@@ -158,12 +185,12 @@ void BindQuantize(py::module_& module) {
           options.overrides.emplace_back(pattern, QuantizerSpecFrom(spec));
         }
         PythonSubject subject(adapter, batches, batches, batches);
-        return QuantizeWholeModel(subject, options, threads);
+        return QuantizeWholeModel(subject, options, threads, artifact_size);
       },
       py::kw_only(), py::arg("adapter"), py::arg("batches"), py::arg("quantizer"),
       py::arg("overrides"), py::arg("include"), py::arg("exclude"), py::arg("output_head"),
       py::arg("routers"), py::arg("calibration_mode"), py::arg("max_gram_bytes"),
-      py::arg("threads"));
+      py::arg("threads"), py::arg("artifact_size"));
 }
 
 }  // namespace ptqwatch::python

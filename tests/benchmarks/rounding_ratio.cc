@@ -8,6 +8,7 @@
 
 #include "benchmarks/repeats.h"
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/stored_size.h"
 #include "quantize/kernels/grid.h"
 
 namespace ptqwatch::benchmarks {
@@ -19,6 +20,7 @@ void Keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }
 struct Rounding {
   Times new_copy, quantize, baselines;  // into new memory, as results are
   Times copy, kernels;                  // into memory that exists
+  Times stored_size;                    // of the result
 };
 
 class RoundedWeight {
@@ -38,6 +40,12 @@ class RoundedWeight {
         Keep(OrFail(Quantize({weight_.data(), rows_, cols_}, nullptr, with), "RTN").codes.data());
       });
     }
+    const QuantizedWeight result =
+        OrFail(Quantize({weight_.data(), rows_, cols_}, nullptr, spec), "RTN");
+    times->stored_size.Time(false, [&] {
+      const StoredSize size = StoredSizeOf(result, spec, rows_, cols_);
+      Keep(&size);
+    });
     times->copy.Time(false, [&] {
       std::memcpy(decoded_.data(), weight_.data(), weight_.size() * sizeof(float));
       Keep(decoded_.data());
@@ -70,19 +78,23 @@ void PrintRoundingRatios(int repeats) {
   };
   std::printf(
       "\nRTN on one thread over a copy of the weight, ratios | ns a weight: new copy, Quantize | "
-      "Quantize / new copy | with error parts | kernels / copy into existing memory |\n");
+      "Quantize / new copy | with error parts | kernels / copy into existing memory | size of the "
+      "codes: ns a weight, / Quantize |\n");
   for (const int64_t size : {1024, 4096}) {
     RoundedWeight weight(size, size);
-    for (const char* name : {"rtn4", "rtn-fp8_e4m3", "rtn-mxfp4", "rtn-nvfp4"}) {
+    for (const char* name : {"rtn4", "rtn8", "rtn-fp8_e4m3", "rtn-mxfp4", "rtn-nvfp4"}) {
       const QuantizerSpec spec = OrFail(ParseQuantizer(name), name);
       Rounding times;
       for (int i = 0; i < repeats; ++i) weight.Measure(spec, &times);
-      std::printf("%lld^2 %s | %.2f, %.2f | %s | %s | %s |\n", static_cast<long long>(size), name,
+      std::printf("%lld^2 %s | %.2f, %.2f | %s | %s | %s | %.2f, %s |\n",
+                  static_cast<long long>(size), name,
                   per_weight(times.new_copy.seconds(), size * size),
                   per_weight(times.quantize.seconds(), size * size),
                   Ratio(Over(times.quantize, times.new_copy)).c_str(),
                   Ratio(Over(times.baselines, times.new_copy)).c_str(),
-                  Ratio(Over(times.kernels, times.copy)).c_str());
+                  Ratio(Over(times.kernels, times.copy)).c_str(),
+                  per_weight(times.stored_size.seconds(), size * size),
+                  Ratio(Over(times.stored_size, times.quantize)).c_str());
     }
   }
 }

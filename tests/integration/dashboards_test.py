@@ -20,7 +20,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins  # pylin
 from grafana_foundation_sdk.models.dashboard import Dashboard  # pylint: disable=wrong-import-position
 
 UIDS = ["ptqwatch-compare", "ptqwatch-health", "ptqwatch-layers", "ptqwatch-overview"]
-UNITS = {"none", "short", "percentunit", "s", "bytes", "sci"}
+UNITS = {"none", "short", "percentunit", "s", "bytes", "decbytes", "sci"}
 SEVERITIES = {"page", "warning", "info"}
 # Names of series in an expression: metrics and recorded series of rules.yml.
 NAME = re.compile(r"(?<![\w:\"])(?:ptqwatch_\w+|run:\w+:\w+)")

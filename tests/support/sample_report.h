@@ -29,6 +29,7 @@ inline LayerQuantization SampleLayer(const std::string& name, double error) {
   layer.output_error_p10_ratio = error / 2;
   layer.output_error_median_ratio = error;
   layer.output_error_p90_ratio = 2 * error;
+  layer.entropy_bits = 2.62;
   return layer;
 }
 
@@ -82,6 +83,8 @@ inline QuantizationReport SampleQuantization(QuantizationMethod method, int bits
   entry.change_stderr_nats = delta / 25;
   entry.routing_change_ratio = delta / 10;
   entry.fallback_tokens_ratio = 0.004;
+  entry.entropy_bits = bits - 0.375;
+  entry.artifact_bytes = 4'000'000 * bits;
   return entry;
 }
 
@@ -278,6 +281,7 @@ inline AnalyzedReport SampleReport() {
   report.ranks = 4;
   report.source = "trajectory";
   report.snapshot_dtype = "bfloat16";
+  report.bytes_per_token = 3.25;
   report.probe_state_sequence = 11;
   report.step = 16000;
   report.snapshot_time_unix_seconds = 1700000000.123456;

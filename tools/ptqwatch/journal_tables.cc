@@ -48,7 +48,7 @@ std::string HistoryCsvHeader() {
          "probe_loss_stderr_nats,method,bits,group_size,status,loss_nats,delta_nats,"
          "delta_stderr_nats,error_ratio,error_ratio_stderr,displacement_norm,top_eigenvalue,trace,"
          "trace_stderr,weighted_trace,verdict,format,branch,noise_delta_nats,"
-         "noise_delta_stderr_nats";
+         "noise_delta_stderr_nats,entropy_bits,artifact_bytes,bytes_per_token";
 }
 
 std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
@@ -72,6 +72,8 @@ std::vector<std::string> HistoryCsv(const AnalyzedReport& analyzed) {
     row.Add(entry != nullptr ? KeyOf(*entry).format : "").Add(report.branch.value_or(""));
     const NoiseReport noise = report.noise.value_or(NoiseReport());
     row.Add(noise.delta_nats).Add(noise.delta_stderr_nats);
+    const QuantizationReport sized = entry != nullptr ? *entry : QuantizationReport();
+    row.Add(sized.entropy_bits).Add(sized.artifact_bytes).Add(report.bytes_per_token);
     return row.text();
   };
   std::vector<std::string> lines;
@@ -100,6 +102,7 @@ std::vector<LayerRow> LayersOf(const AnalyzedReport& analyzed) {
       if (&entry == watched_entry && entry.prediction_detail.empty()) {
         row.contribution = Sum(layer.gradient_term_nats, layer.curvature_term_nats);
       }
+      if (&entry == watched_entry) row.entropy_bits = layer.entropy_bits;
     }
   }
   if (analyzed.report.curvature) {
@@ -128,6 +131,8 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
   const bool uneven = std::any_of(layers.begin(), layers.end(), [&](const LayerRow& row) {
     return row.tokens != layers.front().tokens || !row.lacking.empty();
   });
+  const bool sized = std::any_of(layers.begin(), layers.end(),
+                                 [](const LayerRow& row) { return row.entropy_bits.has_value(); });
   const std::string title = StrCat(
       "step ", analyzed.report.step, ", ", std::min(most, layers.size()), " of ", layers.size(),
       " layers, sorted by ",
@@ -136,9 +141,12 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
       "\nloss: contribution of the layer, to second order; trace: of the layer's block of the "
       "Hessian;\n",
       uneven ? "tokens: that the layer met in calibration, in a stack all layers together;\n" : "",
+      sized ? "bits: entropy of the layer's codes, in bits a weight, under the same quantizer;\n"
+            : "",
       "each quantizer: relative squared error of the layer's output\n\n");
   std::vector<std::string> header = {"layer", "loss, nats", "trace"};
   if (uneven) header.push_back("tokens");
+  if (sized) header.push_back("bits");
   for (const size_t i : QuantizerOrder(quantization)) header.push_back(names[i]);
   std::vector<std::vector<std::string>> rows = {std::move(header)};
   for (const LayerRow& layer : layers) {
@@ -149,6 +157,9 @@ std::string LayerTable(const AnalyzedReport& analyzed, size_t most) {
            ScientificCell(layer.trace)};
     const std::string lacking = layer.lacking.empty() ? "" : StrCat(" (", layer.lacking, ")");
     if (uneven) row.push_back(StrCat(layer.tokens, lacking));
+    if (sized) {
+      row.push_back(layer.entropy_bits ? StrFormat("%.2f", *layer.entropy_bits) : "-");
+    }
     for (const auto& ratio : layer.output_error_ratios) row.push_back(PercentCell(ratio));
   }
   const bool unsure = watched != nullptr && !watched->prediction_detail.empty();
@@ -163,7 +174,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       "step,layer,trace,method,bits,group_size,output_error_ratio,rtn_output_error_ratio,"
       "gradient_term_nats,curvature_term_nats,format,dead_zone_ratio,grid_noise_ratio,"
       "scale_bias_ratio,accumulated_error_ratio,stacked,stacked_ok,output_error_p10_ratio,"
-      "output_error_median_ratio,output_error_p90_ratio,tokens,status"};
+      "output_error_median_ratio,output_error_p90_ratio,tokens,status,entropy_bits"};
   std::map<std::string, std::optional<double>> traces;
   for (const LayerRow& layer : LayersOf(analyzed)) traces[layer.name] = layer.trace;
   for (const QuantizationReport& entry : report.quantization) {
@@ -177,6 +188,7 @@ std::vector<std::string> LayerCsv(const AnalyzedReport& analyzed) {
       row.Add(layer.accumulated_error_ratio).Add(layer.stacked).Add(layer.stacked_ok);
       row.Add(layer.output_error_p10_ratio).Add(layer.output_error_median_ratio);
       row.Add(layer.output_error_p90_ratio).Add(layer.tokens).Add(ToString(layer.status));
+      row.Add(layer.entropy_bits);
       lines.push_back(row.text());
     }
   }

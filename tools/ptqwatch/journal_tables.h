@@ -26,6 +26,7 @@ struct LayerRow {
   std::string lacking;
   std::optional<double> trace;         ///< of its Hessian block
   std::optional<double> contribution;  ///< to the loss increase of the watched quantizer, in nats
+  std::optional<double> entropy_bits;  ///< of the watched quantizer's codes
   /// For each quantizer, in display order; see LayerQuantization::output_error_ratio.
   std::vector<std::optional<double>> output_error_ratios;
 };
@@ -34,7 +35,8 @@ struct LayerRow {
 /// measured, else by output error.
 std::vector<LayerRow> LayersOf(const AnalyzedReport& report);
 /// A table of the first `most` layers, below lines that explain its columns. Has a column of tokens
-/// if layers met different numbers of them, as experts do, or some met too few.
+/// if layers met different numbers of them, as experts do, or some met too few, and one of bits if
+/// sizes were measured.
 std::string LayerTable(const AnalyzedReport& report, size_t most);
 /// A line for each layer and quantizer, with a header.
 std::vector<std::string> LayerCsv(const AnalyzedReport& report);

@@ -1,5 +1,7 @@
 #include "report_text.h"
 
+#include <algorithm>
+#include <numbers>
 #include <optional>
 #include <vector>
 
@@ -16,12 +18,30 @@ std::string Number(bool measured, const std::optional<double>& value,
   return measured && value.has_value() ? EstimateText(*value, error, utf8) : "-";
 }
 
+// Of a loss in nats a token; empty if the bytes of a token are unknown.
+std::string BitsPerByte(const Report& report, const std::optional<double>& nats) {
+  const double bytes = report.bytes_per_token.value_or(0);
+  return nats && bytes > 0 ? StrFormat("%.4f", *nats / std::numbers::ln2 / bytes) : "";
+}
+
+// The full-precision loss with the increase under a quantizer. Its own loss is that of the tokens
+// it was compared on, which may be fewer than those of another.
+std::optional<double> LossUnder(const Report& report, const QuantizationReport& entry) {
+  if (report.probe_status != ProbeStatus::kOk || entry.status != ProbeStatus::kOk ||
+      !report.probe_loss_nats || !entry.delta_nats) {
+    return std::nullopt;
+  }
+  return *report.probe_loss_nats + *entry.delta_nats;
+}
+
 std::string LossText(const Report& report, bool utf8) {
   if (report.probe_status == ProbeStatus::kOk && report.probe_loss_nats.has_value()) {
+    const std::string bits = BitsPerByte(report, report.probe_loss_nats);
     return StrCat(EstimateText(*report.probe_loss_nats, report.probe_loss_stderr_nats, utf8),
                   " nats on ",
                   report.probe_examples > 0 ? StrCat(report.probe_examples, " examples")
-                                            : StrCat(report.probe_tokens, " tokens"));
+                                            : StrCat(report.probe_tokens, " tokens"),
+                  bits.empty() ? "" : StrCat(", ", bits, " bits a byte"));
   }
   return StrCat(ToString(report.probe_status), report.probe_status_detail.empty() ? "" : ": ",
                 Printable(report.probe_status_detail));
@@ -85,6 +105,41 @@ std::string RoutingNotes(const Report& report, const std::vector<std::string>& n
   return text;
 }
 
+// A header, and a row for each quantizer. Sizes and losses in bits a byte have columns if there are
+// any.
+std::vector<std::vector<std::string>> QuantizerRows(const Report& report,
+                                                    const std::vector<std::string>& names,
+                                                    bool utf8) {
+  const bool sizes =
+      std::any_of(report.quantization.begin(), report.quantization.end(),
+                  [](const QuantizationReport& entry) { return entry.artifact_bytes.has_value(); });
+  std::vector<std::vector<std::string>> rows = {
+      {"quantizer", "error", "loss change (nats)", "predicted", "on its batch", "covered"}};
+  if (sizes) rows[0].insert(rows[0].end(), {"bits/weight", "MB"});
+  if (report.bytes_per_token) rows[0].push_back("bits/byte");
+  for (const size_t i : QuantizerOrder(report.quantization)) {
+    const QuantizationReport& entry = report.quantization[i];
+    const bool measured = entry.status == ProbeStatus::kOk;
+    rows.push_back({names[i], ErrorRatioCell(entry, utf8),
+                    Number(measured, entry.delta_nats, entry.delta_stderr_nats, utf8),
+                    Number(measured, entry.predicted_delta_nats, std::nullopt, utf8),
+                    Number(measured, entry.curvature_batch_delta_nats,
+                           entry.curvature_batch_delta_stderr_nats, utf8),
+                    StrFormat("%.1f%%", 100 * entry.coverage_ratio)});
+    if (sizes) {
+      const bool sized = measured && entry.entropy_bits && entry.artifact_bytes;
+      rows.back().push_back(sized ? StrFormat("%.3f", *entry.entropy_bits) : "-");
+      rows.back().push_back(
+          sized ? StrFormat("%.3f", 1e-6 * static_cast<double>(*entry.artifact_bytes)) : "-");
+    }
+    if (report.bytes_per_token) {
+      const std::string bits = BitsPerByte(report, LossUnder(report, entry));
+      rows.back().push_back(bits.empty() ? "-" : bits);
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds, TextStyle style) {
@@ -106,20 +161,8 @@ std::string ReportBlock(const AnalyzedReport& analyzed, double now_unix_seconds,
   if (report.quantization.empty()) return text;
 
   const std::vector<std::string> names = QuantizerNames(report.quantization);
-  std::vector<std::vector<std::string>> rows = {
-      {"quantizer", "error", "loss change (nats)", "predicted", "on its batch", "covered"}};
-  for (const size_t i : QuantizerOrder(report.quantization)) {
-    const QuantizationReport& entry = report.quantization[i];
-    const bool measured = entry.status == ProbeStatus::kOk;
-    rows.push_back({names[i], ErrorRatioCell(entry, style.utf8),
-                    Number(measured, entry.delta_nats, entry.delta_stderr_nats, style.utf8),
-                    Number(measured, entry.predicted_delta_nats, std::nullopt, style.utf8),
-                    Number(measured, entry.curvature_batch_delta_nats,
-                           entry.curvature_batch_delta_stderr_nats, style.utf8),
-                    StrFormat("%.1f%%", 100 * entry.coverage_ratio)});
-  }
-  return StrCat(text, "\n", TextTable(rows), PredictionNotes(report, names),
-                RoutingNotes(report, names));
+  return StrCat(text, "\n", TextTable(QuantizerRows(report, names, style.utf8)),
+                PredictionNotes(report, names), RoutingNotes(report, names));
 }
 
 }  // namespace ptqwatch::internal

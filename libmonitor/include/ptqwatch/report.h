@@ -185,6 +185,9 @@ struct LayerQuantization {
   std::optional<double> output_error_p10_ratio;
   std::optional<double> output_error_median_ratio;
   std::optional<double> output_error_p90_ratio;
+  /// With MonitorOptions::artifact_size: entropy of the layer's codes in bits a weight
+  /// (StoredSize); of a stack, the mean over the codes of its layers.
+  std::optional<double> entropy_bits = {};
   friend bool operator==(const LayerQuantization&, const LayerQuantization&) = default;
 };
 
@@ -277,6 +280,14 @@ struct QuantizationReport {
   /// and chosen expert), the share of experts that this quantizer rounds to nearest for lack of
   /// calibration rows, or that met none and stay as they are.
   std::optional<double> fallback_tokens_ratio = {};
+  /// With MonitorOptions::artifact_size: entropy of the codes in bits a weight, the mean over all
+  /// codes, each under the distribution of its own layer.
+  std::optional<double> entropy_bits = {};
+  /// Likewise: bytes of the model's parameters if an entropy coder packs the codes of each layer,
+  /// scales and what else decoding needs are stored beside them (StoredSize), and every parameter
+  /// without codes takes 16 bits an element. Parameters that share memory count once; buffers, file
+  /// headers and program text do not count.
+  std::optional<int64_t> artifact_bytes = {};
   friend bool operator==(const QuantizationReport&, const QuantizationReport&) = default;
 };
 
@@ -619,6 +630,9 @@ struct Report {
   std::optional<double> probe_loss_stderr_nats;
   int64_t probe_tokens = 0;
   int64_t probe_examples = 0;  ///< if the closure returns one loss per example; else 0
+  /// MonitorOptions::bytes_per_token: a loss of x nats is x / ln 2 / bytes_per_token bits a byte.
+  /// Absent: unknown.
+  std::optional<double> bytes_per_token;
   /// Share of probe examples that W classifies correctly; absent without LossValues::correct. With
   /// `tasks`, the mean of the tasks' "acc", each of the same weight.
   std::optional<double> probe_accuracy_ratio;

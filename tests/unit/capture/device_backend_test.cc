@@ -37,7 +37,7 @@ Outcome QuantizeWith(Fixture& fixture, const CapturePlan& plan,
   Outcome outcome;
   const QuantizationRun run =
       ModelQuantizer(*fixture.replica, plan, fixture.batches, backend,
-                     {.mode = mode, .max_gram_bytes = int64_t{1} << 30})
+                     {.mode = mode, .max_gram_bytes = int64_t{1} << 30, .stored_sizes = true})
           .Run(quantizers,
                [&](size_t quantizer, size_t layer, const LayerGram* gram, QuantizedMatrix result) {
                  outcome.rows[{quantizer, layer}] = {gram->tokens(), gram->skipped_rows()};
@@ -75,6 +75,12 @@ void ExpectSame(Outcome& host, Outcome& device, const CapturePlan& plan) {
     ExpectClose(expected.weight.rtn_loss, actual.weight.rtn_loss, 1e-3);
     ExpectClose(expected.weight.output_energy, actual.weight.output_energy, 1e-3);
     ExpectClose(expected.squared_displacement, actual.squared_displacement, 2e-2);
+    ASSERT_EQ(expected.stored.has_value(), actual.stored.has_value()) << what;
+    if (expected.stored) {
+      EXPECT_EQ(expected.stored->codes, actual.stored->codes) << what;
+      EXPECT_NEAR(expected.stored->EntropyBits(), actual.stored->EntropyBits(), 0.01) << what;
+      EXPECT_EQ(expected.stored->other_bytes, actual.stored->other_bytes) << what;
+    }
     ExpectSameWeights(expected.Take(layer.outputs, layer.inputs),
                       actual.Take(layer.outputs, layer.inputs), what);
   }

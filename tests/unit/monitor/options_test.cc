@@ -71,6 +71,9 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.noise_relative_norm = -0.5;
   ExpectRefused(options, "noise_relative_norm", "-0.5");
   options = {};
+  options.bytes_per_token = -4;
+  ExpectRefused(options, "bytes_per_token", "-4");
+  options = {};
   options.max_probe_tokens = 0;
   ExpectRefused(options, "max_probe_tokens", "0");
   options = {};

@@ -155,6 +155,11 @@ TEST_F(MetricCatalogTest, ShowsTheMeasuredNumbers) {
               ElementsAre("gptq,3,int,=1.958", "rtn,4,int,=1.8"));
   EXPECT_THAT(Collect("ptqwatch_quantization_coverage_ratio"),
               ElementsAre("gptq,3,int,=0.3", "rtn,4,int,=0.3"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_entropy"),
+              ElementsAre("gptq,3,int,=2.625", "rtn,4,int,=3.625"));
+  EXPECT_THAT(Collect("ptqwatch_quantization_artifact_bytes"),
+              ElementsAre("gptq,3,int,=12000000", "rtn,4,int,=16000000"));
+  EXPECT_THAT(Collect("ptqwatch_probe_bytes_per_token"), ElementsAre("=3.25"));
   EXPECT_THAT(Collect("ptqwatch_layer_quantization_error_ratio"),
               ElementsAre("blocks.0.weight,gptq,3,int,=0.02", "blocks.1.weight,gptq,3,int,=0.03",
                           "blocks.0.weight,rtn,4,int,=0.02", "blocks.1.weight,rtn,4,int,=0.03"));
@@ -387,10 +392,12 @@ TEST_F(MetricCatalogTest, LeavesOutWhatAFailedProbeMayHaveLeftBehind) {
   EXPECT_THAT(Collect("ptqwatch_probe_loss_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_probe_loss_stderr_nats"), IsEmpty());
   EXPECT_THAT(Collect("ptqwatch_probe_tokens"), IsEmpty());
-  for (const char* name : {"quantization_error_ratio", "quantization_error_ratio_stderr",
-                           "quantization_loss_delta_nats", "quantization_loss_delta_nats_stderr",
-                           "quantized_loss_nats", "quantization_displacement_norm",
-                           "routing_change_ratio", "quantization_coverage_ratio"}) {
+  EXPECT_THAT(Collect("ptqwatch_probe_bytes_per_token"), IsEmpty());
+  for (const char* name :
+       {"quantization_error_ratio", "quantization_error_ratio_stderr",
+        "quantization_loss_delta_nats", "quantization_loss_delta_nats_stderr",
+        "quantized_loss_nats", "quantization_displacement_norm", "routing_change_ratio",
+        "quantization_coverage_ratio", "quantization_entropy", "quantization_artifact_bytes"}) {
     const std::vector<std::string> samples = Collect(std::string("ptqwatch_") + name);
     ASSERT_EQ(samples.size(), 1u) << name;
     EXPECT_THAT(samples[0], HasSubstr("rtn,4,int,=")) << name;

@@ -66,7 +66,7 @@ TEST(ReportJson, HasTheKeysOfALayer) {
                             "grid_noise_ratio": 0.0075, "scale_bias_ratio": -0.0005,
                             "accumulated_error_ratio": 0.0125, "stacked": 16, "stacked_ok": 15,
                             "output_error_p10_ratio": 0.015, "output_error_median_ratio": 0.03,
-                            "output_error_p90_ratio": 0.06})"));
+                            "output_error_p90_ratio": 0.06, "entropy_bits": 2.62})"));
 }
 
 TEST(ReportJson, HasTheKeysProgramsRelyOn) {
@@ -79,10 +79,11 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "lr_change_points decay_onset_step rolled_back snapshot_digest parameter_digests "
       "probe_status "
       "probe_status_detail "
-      "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples probe_accuracy_ratio "
+      "probe_loss_nats probe_loss_stderr_nats probe_tokens probe_examples bytes_per_token "
+      "probe_accuracy_ratio "
       "probe_accuracy_stderr calibration_mode quantization skipped_layers unseen curvature "
       "averaging mixed_precision noise pooled predicted_end plan tasks verdict cost");
-  EXPECT_EQ(line.size(), 45u);
+  EXPECT_EQ(line.size(), 46u);
   const json& entry = line.at("quantization").at(0);
   ExpectKeys(
       entry,
@@ -93,8 +94,9 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
       "top_eigenvector_alignment loss_along beyond_quadratic_scale critical_sharpness "
       "accuracy_ratio accuracy_degradation_ratio "
       "accuracy_degradation_stderr probe_tokens coverage_ratio tasks layers format scale_rule "
-      "change_nats change_stderr_nats routing_change_ratio fallback_tokens_ratio");
-  EXPECT_EQ(entry.size(), 36u);
+      "change_nats change_stderr_nats routing_change_ratio fallback_tokens_ratio entropy_bits "
+      "artifact_bytes");
+  EXPECT_EQ(entry.size(), 38u);
   EXPECT_EQ(entry.at("tasks").at(0),
             json::parse(R"({"task": "sciq", "metric": "acc_norm", "examples": 1000, "value": 0.41,
                             "value_stderr": 0.015, "degradation_ratio": 0.08,
@@ -126,7 +128,7 @@ TEST(ReportJson, HasTheKeysProgramsRelyOn) {
   ExpectKeys(averaging,
              "kind window decay snapshots first_step status status_detail loss_nats "
              "loss_stderr_nats probe_tokens quantization shape change_nats change_stderr_nats");
-  EXPECT_EQ(averaging.at("quantization").at(0).size(), 36u);
+  EXPECT_EQ(averaging.at("quantization").at(0).size(), 38u);
   ExpectKeys(line.at("mixed_precision").at(0),
              "method bits raised_bits raised_layers mean_bits status status_detail "
              "predicted_delta_nats delta_nats delta_stderr_nats");

@@ -59,6 +59,7 @@ struct WholeModel {
     MonitorOptions options;
     options.quantizers = tiny.options.quantizers;
     options.curvature = tiny.options.curvature;
+    options.artifact_size = tiny.options.artifact_size;
     options.averaging.enabled = false;
     options.mixed_precision = false;
     options.relative_stderr = 0;
@@ -137,6 +138,7 @@ TEST_P(NumbersOf, AreThoseOfTheWholeModel) {
   const auto report = tiny.Measure();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->probe_tokens, 37 * 60);
+  EXPECT_TRUE(report->quantization.at(0).artifact_bytes);
   ExpectSameNumbers(*report, whole.report);
   EXPECT_EQ(WithoutStackedBiases(report->skipped_layers),
             WithoutStackedBiases(whole.report.skipped_layers));

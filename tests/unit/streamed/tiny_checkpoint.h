@@ -58,6 +58,7 @@ struct TinyCheckpoint {
     }
     options.quantizers.push_back({.method = QuantizationMethod::kNf4});
     options.curvature.enabled = false;
+    options.artifact_size = true;
     options.max_bytes = int64_t{1} << 30;
   }
   TinyCheckpoint(const TinyCheckpoint&) = delete;

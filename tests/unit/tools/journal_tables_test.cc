@@ -74,6 +74,9 @@ TEST(HistoryCsv, GivesTheDefaultFormatOfAReportThatNamesNone) {
   EXPECT_EQ(cell("format"), "int");
   EXPECT_EQ(cell("noise_delta_nats"), "0.031");
   EXPECT_EQ(cell("noise_delta_stderr_nats"), "0.0015");
+  EXPECT_EQ(cell("entropy_bits"), "2.625");
+  EXPECT_EQ(cell("artifact_bytes"), "12000000");
+  EXPECT_EQ(cell("bytes_per_token"), "3.25");
   report.report.quantization[0].format = "mxfp4";
   EXPECT_EQ(cell("format"), "mxfp4");
 }
@@ -112,6 +115,16 @@ TEST(LayerTable, ShowsHowManyLayersShareARow) {
   AnalyzedReport analyzed = ThreeLayers();
   analyzed.report.quantization[0].layers[2].stacked = 128;
   EXPECT_THAT(LayerTable(analyzed, 1), EndsWith("c (128)           -      -  3.00%\n"));
+}
+
+TEST(LayerTable, ShowsTheSizeOfTheCodesIfItWasMeasured) {
+  AnalyzedReport analyzed = ThreeLayers();
+  analyzed.report.quantization[0].layers[2].entropy_bits = 2.4375;
+  const std::string table = LayerTable(analyzed, 2);
+  EXPECT_THAT(table, HasSubstr("\nbits: entropy of the layer's codes"));
+  EXPECT_THAT(table, EndsWith("\n\nlayer  loss, nats  trace  bits  gptq3\n"
+                              "c               -      -  2.44  3.00%\n"
+                              "b               -      -     -  2.00%\n"));
 }
 
 TEST(LayerTable, SaysHowManyOfAStackWereNotCalibrated) {
@@ -165,10 +178,11 @@ TEST(LayerCsv, HasACellForEachColumn) {
     EXPECT_THAT(lines[0],
                 EndsWith(",format,dead_zone_ratio,grid_noise_ratio,scale_bias_ratio,"
                          "accumulated_error_ratio,stacked,stacked_ok,output_error_p10_ratio,"
-                         "output_error_median_ratio,output_error_p90_ratio,tokens,status"));
+                         "output_error_median_ratio,output_error_p90_ratio,tokens,status,"
+                         "entropy_bits"));
     EXPECT_THAT(lines[1],
-                EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125,16,15,0.01,0.02,0.04,8192,ok"
-                            : ",int,,0.005,,0.0125,16,15,0.01,0.02,0.04,8192,ok"));
+                EndsWith(mx ? ",int,0.001,0.005,-5e-04,0.0125,16,15,0.01,0.02,0.04,8192,ok,2.62"
+                            : ",int,,0.005,,0.0125,16,15,0.01,0.02,0.04,8192,ok,2.62"));
     for (const std::string& line : lines) {
       EXPECT_THAT(Cells(line), SizeIs(Cells(lines[0]).size()));
     }

@@ -14,11 +14,12 @@ using ::testing::Not;
 
 TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
   AnalyzedReport report = testing::SampleReport();
+  report.report.quantization[0].loss_nats = 1.5;  // on fewer tokens
   report.report.quantization[1].status = ProbeStatus::kOutOfTime;
   EXPECT_EQ(
       ReportBlock(report, 1700000032.0, {.utf8 = true}),
       "report     12 of step 16000, 32 s ago, lr 3.33e-4, decay\n"
-      "loss       1.7500\u00b10.0040 nats on 65536 tokens\n"
+      "loss       1.7500\u00b10.0040 nats on 65536 tokens, 0.7768 bits a byte\n"
       "curvature  top eigenvalue 9.25 (at most 9.75, residual 0.040), trace 368\u00b112, edge "
       "of stability 0.83 (adamw), of quantized_weights, by finite differences (an operator has no "
       "second derivative)\n"
@@ -39,10 +40,14 @@ TEST(ReportBlock, ShowsAllQuantizersAndTheVerdict) {
       "routers' choices change\n"
       "predicted  decay of 3200 steps, from step 8000: loss 1.580, gptq3 E 8.8% (7.1 to 10.9)\n"
       "\n"
-      "quantizer        error  loss change (nats)  predicted  on its batch  covered\n"
+      "quantizer        error  loss change (nats)  predicted  on its batch  covered  bits/weight   "
+      "   "
+      "MB  bits/byte\n"
       "gptq3      11.89\u00b10.59%         0.208\u00b10.010      0.187   0.229\u00b10.014    "
-      "30.0%\n"
-      "rtn4           timeout                   -          -             -    30.0%\n"
+      "30.0%        2.625  12.000     0.8692\n"
+      "rtn4           timeout                   -          -             -    30.0%            -   "
+      "    "
+      "-          -\n"
       "gptq3: 2.08% of the routers' choices change; experts with 0.4% of the rows had too few to "
       "be "
       "calibrated\n");
@@ -55,10 +60,22 @@ TEST(ReportBlock, SaysWhatNothingRestsOn) {
               HasSubstr("\ngptq3: the prediction?; the prediction is not used\n"));
 }
 
+TEST(ReportBlock, HasNoColumnsOfWhatNoReportHas) {
+  AnalyzedReport report = testing::SampleReport();
+  report.report.bytes_per_token.reset();
+  for (QuantizationReport& entry : report.report.quantization) {
+    entry.entropy_bits.reset();
+    entry.artifact_bytes.reset();
+  }
+  const std::string text = ReportBlock(report, 0, {});
+  EXPECT_THAT(text, HasSubstr("nats on 65536 tokens\n"));
+  EXPECT_THAT(text, HasSubstr("  covered\n"));
+}
+
 TEST(ReportBlock, CountsTheExamplesOfAClassifier) {
   AnalyzedReport report = testing::SampleReport();
   report.report.probe_examples = 4000;
-  EXPECT_THAT(ReportBlock(report, 0, {}), HasSubstr("nats on 4000 examples\n"));
+  EXPECT_THAT(ReportBlock(report, 0, {}), HasSubstr("nats on 4000 examples,"));
 }
 
 TEST(ReportBlock, SaysWhyThereIsNoEdgeOfStability) {

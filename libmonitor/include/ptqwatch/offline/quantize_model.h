@@ -15,6 +15,7 @@
 #include "ptqwatch/options.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "ptqwatch/stored_size.h"
 
 namespace ptqwatch {
 
@@ -98,6 +99,11 @@ struct ModelQuantization {
 PTQWATCH_EXPORT absl::StatusOr<ModelQuantization> QuantizeModel(
     Subject& subject, const ModelQuantizationOptions& options = {},
     const ExecutionContext& context = {});
+
+/// The size of all parameters of the model: the quantized weights, and kUnquantizedBytes for each
+/// element of the others. Bytes() is QuantizationReport::artifact_bytes of a monitor with the same
+/// options. Cost: as StoredSizeOf of each layer.
+PTQWATCH_EXPORT StoredSize StoredSizeOf(const ModelQuantization& model);
 
 }  // namespace ptqwatch
 
