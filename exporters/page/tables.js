@@ -1,4 +1,4 @@
-// The tables of the newest report: tasks, layers, averages, outlook, cost, events.
+// The tables of the newest report: tasks, sizes, layers, averages, outlook, cost, events.
 
 const SHOWN_LAYERS = 12;
 const SHOWN_EVENTS = 8;
@@ -101,6 +101,28 @@ function tasksTable(report) {
   return el('div', {class: 'scroll'},
             table('Degradation D = (Acc(W) − Acc(Ŵ)) / (1 − Acc(W)), with the standard error of the same examples',
                   ['task', 'examples', 'full precision', ...entries.map(quantizerName)], rows));
+}
+
+/** The quantizers whose size was measured, smallest first. */
+const sized = (report) => (report.quantization || []).filter((entry) => entry.status === 'ok' && isNumber(entry.artifact_bytes) && isNumber(entry.delta_nats))
+    .sort((a, b) => a.artifact_bytes - b.artifact_bytes);
+
+/** Loss against size: each quantizer, and of those that lose less in no more bytes the one that loses least. */
+function sizesTable(report) {
+  const entries = sized(report);
+  const error = (a, b) => Math.hypot(a.delta_stderr_nats || 0, b.delta_stderr_nats || 0);
+  const better = (entry) => entries.filter((other) => other.artifact_bytes <= entry.artifact_bytes &&
+                                                      entry.delta_nats - other.delta_nats > 2 * error(entry, other))
+      .sort((a, b) => a.delta_nats - b.delta_nats)[0];
+  // The increase is paired; a quantizer's own loss may be of fewer tokens than another's.
+  const loss = (entry) => report.probe_loss_nats + entry.delta_nats;
+  const perByte = isNumber(report.bytes_per_token) ? ['bits a byte'] : [];
+  return el('div', {class: 'scroll'},
+            table('Codes compressed to their entropy; what has no codes in 16 bits an element',
+                  ['quantizer', 'MB', 'bits a weight', 'loss', ...perByte, 'beaten by'],
+                  entries.map((entry) => [quantizerName(entry), (entry.artifact_bytes / 1e6).toFixed(3), number(entry.entropy_bits, 4), number(loss(entry), 5),
+                                          ...perByte.map(() => number(loss(entry) / Math.LN2 / report.bytes_per_token, 5)),
+                                          better(entry) ? quantizerName(better(entry)) : ''])));
 }
 
 function averageName(average) {

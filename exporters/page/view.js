@@ -63,6 +63,8 @@ class RunView {
     this.renderCharts();
     byId('tasks-card').hidden = !(newest.tasks || []).length;
     fill('tasks', tasksTable(newest));
+    byId('sizes-card').hidden = !sized(newest).length;
+    fill('sizes', sizesTable(newest));
     fill('layers', layersTable(newest));
     fill('averaging', averagingTable(newest));
     fill('outlook', outlookTable(newest));

@@ -229,6 +229,27 @@ class Page(unittest.TestCase):
             self.check_values(self.reports)
             self.assertTrue(self.browser.evaluate("document.getElementById('tasks-card').hidden"))
 
+    def test_shows_loss_against_size_if_it_was_measured(self):
+        reports = copy.deepcopy(self.reports)
+        newest = reports[-1]
+        newest.update(bytes_per_token=2, probe_loss_nats=2.0)
+        sizes = {"gptq3": (4_000_000, 2.625, 0.25), "rtn3": (4_000_000, 2.75, 0.4), "gptq4": (5_000_000, 3.5, 0.05), "rtn4": (5_500_000, 3.5, 0.052)}
+        for entry in newest["quantization"]:
+            size, bits, delta = sizes[f"{entry['method']}{entry['bits']}"]
+            entry.update(status="ok", artifact_bytes=size, entropy_bits=bits, delta_nats=delta, delta_stderr_nats=0.01)
+        write_run(self.path("sizes"), reports, (), self.status)
+        with serve(self.path("sizes")) as server, serve(self.run_dir) as without:
+            self.browser.open(server.url)
+            self.browser.until(SHOWN)
+            rows = self.browser.evaluate("[...document.querySelectorAll('#sizes tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))")
+            self.assertEqual(sorted(rows), [["gptq3", "4.000", "2.625", "2.25", "1.623", ""], ["gptq4", "5.000", "3.5", "2.05", "1.4788", ""],
+                                            ["rtn3", "4.000", "2.75", "2.4", "1.7312", "gptq3"], ["rtn4", "5.500", "3.5", "2.052", "1.4802", ""]])
+            self.assertEqual([row[1] for row in rows], ["4.000", "4.000", "5.000", "5.500"])
+            self.quiet()
+            self.browser.open(without.url)
+            self.browser.until(SHOWN)
+            self.assertTrue(self.browser.evaluate("document.getElementById('sizes-card').hidden"))
+
     def test_shows_checkpoints_over_tokens_with_a_line_for_each_branch(self):
         reports = copy.deepcopy(self.reports)
         half = len(reports) // 2
