@@ -150,6 +150,8 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
                  "quantizing the earlier layers)")
       ->check(CLI::IsMember({"one_shot", "sequential"}))
       ->capture_default_str();
+  app.add_flag("--artifact-size", flags->artifact_size,
+               "Measure the entropy of each quantizer's codes and the size of the model, too");
   app.add_option("--http", flags->http,
                  "Address for /metrics and the page, HOST:PORT (port 0 takes a free one), or off")
       ->check(ServedAddress())
@@ -182,6 +184,7 @@ MonitorOptions MakeMonitorOptions(const TrainerFlags& flags, int64_t steps) {
   options.schedule.decay_density = flags.wait ? 1 : flags.decay_density;
   options.quantizers = QuantizersOf(flags);
   options.calibration_mode = ParseCalibrationMode(flags.calibration).value();
+  options.artifact_size = flags.artifact_size;
   options.seed = flags.seed;
   options.training_threads = flags.threads;
   // A trainer that waits for every report needs no lighter plan.

@@ -22,6 +22,7 @@ struct TrainerFlags {
   std::vector<std::string> quantizers;  ///< short names; empty: every method at all bits
   int group_size = 64;                  ///< -1: one group per row
   std::string calibration = "one_shot";
+  bool artifact_size = false;           ///< as in MonitorOptions
   std::string http = "127.0.0.1:9464";  ///< "off" does not serve
   std::string grpc = "127.0.0.1:9465";  ///< "off" does not serve
   std::string targets;                  ///< file with the address for Prometheus; empty: none

@@ -160,6 +160,22 @@ class Runs(Trajectory):
         self.assertEqual(["learning_rate" in report for report in other], [True, False])
         self.assertEqual(other[1]["lr_phase"], "unknown")
 
+    def test_tells_the_size_of_the_codes_if_asked(self):
+        self.save(100)
+        self.run_program(self.words("--no-curvature"))
+        self.run_program(self.words("--no-curvature", "--artifact-size", run_dir="sized"))
+        (plain,), (sized,) = self.reports(), self.reports("sized")
+        for entry in sized["quantization"]:
+            self.assertLess(0.5 * entry["bits"], entry["entropy_bits"])
+            self.assertLess(entry["entropy_bits"], entry["bits"])
+            self.assertGreater(entry.pop("artifact_bytes"), 0)
+            del entry["entropy_bits"]
+            for row in entry["layers"]:
+                self.assertLess(0, row.pop("entropy_bits"))
+        for report in (plain, sized):
+            del report["run_id"], report["snapshot_time_unix_seconds"]
+        self.assertEqual(sized, plain)
+
     def test_scores_tasks_and_keeps_to_them(self):
         self.save(100)
         draw = random.Random(3)
@@ -246,6 +262,7 @@ class Compare(Trajectory):
                 (self.words("--schedule", "constant:peak=1"), "--compare", "--schedule 'constant:peak=1'"),
                 (self.words("--run-dir", "run"), "--compare", "--run-dir 'run'"),
                 (self.words("--no-curvature"), "--compare", "--no-curvature"),
+                (self.words("--artifact-size"), "--compare", "--artifact-size"),
                 (self.words("--average", "2"), "--compare", "--average '2'"),
                 (self.words("--soup", "base,tuned"), "--compare", "--soup 'base,tuned'"),
                 (self.words("--follow"), "--compare", "--follow"),

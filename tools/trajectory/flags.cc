@@ -140,6 +140,9 @@ void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* sched
   app.add_flag("--loss-along", flags->loss_along,
                "Measure the loss at 0.5 and 1.5 times each quantization error, too; for models "
                "whose curvature does not fit into memory");
+  app.add_flag("--artifact-size", flags->artifact_size,
+               "Measure the entropy of each quantizer's codes and the bytes of the compressed "
+               "model, too");
   app.add_option("--schedule", *schedules, "Course of the learning rate, see below; repeatable")
       ->type_name("EXPR")
       ->allow_extra_args(false)
@@ -207,9 +210,9 @@ void AddComparison(CLI::App& app, Flags* flags) {
 }
 
 std::optional<int> CheckComparison(const CLI::App& app, const Flags& flags) {
-  for (const char* const name :
-       {"--run-dir", "--tasks", "--no-curvature", "--noise", "--loss-along", "--schedule",
-        "--average", "--soup", "--list", "--only", "--merge", "--follow", "--until"}) {
+  for (const char* const name : {"--run-dir", "--tasks", "--no-curvature", "--noise",
+                                 "--loss-along", "--artifact-size", "--schedule", "--average",
+                                 "--soup", "--list", "--only", "--merge", "--follow", "--until"}) {
     const CLI::Option* const option = app.get_option(name);
     if (option->count() == 0) continue;
     const bool takes_value = option->get_expected_max() > 0;

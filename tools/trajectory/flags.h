@@ -27,6 +27,7 @@ struct Flags {
   bool curvature = true;
   double noise = 0.1;  ///< CheckpointMeasurement::noise_relative_norm
   bool loss_along = false;
+  bool artifact_size = false;
   internal::LrSchedules schedules;
   int64_t average = 0;  ///< 0: no means
   std::vector<std::string> soup;

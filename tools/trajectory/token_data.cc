@@ -61,6 +61,7 @@ internal::CheckpointMeasurement MeasurementOf(const Flags& flags) {
   measurement.curvature.enabled = flags.curvature;
   measurement.noise_relative_norm = flags.noise;
   measurement.loss_along = flags.loss_along;
+  measurement.artifact_size = flags.artifact_size;
   measurement.max_bytes = flags.max_bytes;
   measurement.seed = flags.seed;
   return measurement;
