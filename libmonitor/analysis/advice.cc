@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -117,6 +118,36 @@ void AddRaisedLayers(const Report& report, const Verdict& verdict, const Quantiz
   }
 }
 
+// Adds the quantizer of the run that loses least in no more bytes than the watched one, if it loses
+// less than that.
+void AddQuantizer(const Report& report, const Verdict& verdict, const QuantizationReport& now,
+                  std::vector<Advice>& all) {
+  if (!now.artifact_bytes) return;
+  const QuantizationReport* best = &now;
+  for (const QuantizationReport& entry : report.quantization) {
+    const bool measured = entry.status == ProbeStatus::kOk && entry.delta_nats;
+    if (!measured || !entry.artifact_bytes || *entry.artifact_bytes > *now.artifact_bytes) continue;
+    if (*entry.delta_nats < *best->delta_nats) best = &entry;
+  }
+  if (SameQuantizer(*best, verdict)) return;
+  Advice advice = Named(AdviceAction::kUseQuantizer, *best);
+  advice.now_nats = now.delta_nats;
+  advice.expected_nats = best->delta_nats;
+  // Each increase is paired with the full-precision loss, and the two are positively correlated:
+  // taken as independent, their difference looks less certain than it is.
+  advice.expected_stderr_nats =
+      std::hypot(now.delta_stderr_nats.value_or(0), best->delta_stderr_nats.value_or(0));
+  if (!Worth(advice)) return;
+  const auto megabytes = [](int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
+  advice.text = StrFormat(
+      "use %s instead of %s: of the run's quantizers it loses least in no more bytes, %.3f MB "
+      "instead of %.3f; loss increase %.3g -> %.3g (+-%.2g) nats",
+      LabelOf(KeyOf(*best)), LabelOf(KeyOf(now)), megabytes(*best->artifact_bytes),
+      megabytes(*now.artifact_bytes), *advice.now_nats, *advice.expected_nats,
+      *advice.expected_stderr_nats);
+  all.push_back(std::move(advice));
+}
+
 void AddStop(const Verdict& verdict, const QuantizationReport& now, std::vector<Advice>& all) {
   for (const DecayOutlook& outlook : verdict.outlook) {
     if (!SameQuantizer(outlook, verdict)) continue;
@@ -142,6 +173,7 @@ std::vector<Advice> AdviceFor(const Report& report, const Verdict& verdict) {
   AddAverages(report, verdict, all);
   AddStop(verdict, *now, all);
   AddRaisedLayers(report, verdict, *now, all);
+  AddQuantizer(report, verdict, *now, all);
   std::stable_sort(all.begin(), all.end(),
                    [](const Advice& a, const Advice& b) { return Gain(a) > Gain(b); });
   if (verdict.state == VerdictState::kSpike) {

@@ -25,8 +25,8 @@ constexpr std::string_view kLrPhases[] = {"unknown", "warmup",     "stable",
 constexpr std::string_view kVerdictStates[] = {
     "unknown",           "warming_up", "healthy",    "drifting",
     "decay_degradation", "spike",      "recovering", "unclear"};
-constexpr std::string_view kAdviceActions[] = {"unknown", "stop_decay", "average_weights",
-                                               "raise_bits", "inspect_run"};
+constexpr std::string_view kAdviceActions[] = {"unknown",    "stop_decay",  "average_weights",
+                                               "raise_bits", "inspect_run", "use_quantizer"};
 constexpr std::string_view kAveragingKinds[] = {"window", "exponential", "merge"};
 constexpr std::string_view kProbeStatuses[] = {
     "unknown", "ok", "nonfinite", "failed", "out_of_time", "cancelled", "disabled", "other_rank"};

@@ -78,8 +78,9 @@ enum class AdviceAction {
   kAverageWeights = 2,  ///< use an average of the last snapshots, named in the text
   kRaiseBits = 3,       ///< keep some layers at more bits
   kInspectRun = 4,      ///< a rise that no decay explains
+  kUseQuantizer = 5,    ///< another quantizer of the run loses less in no more bytes
 };
-/// "unknown", "stop_decay", "average_weights", "raise_bits", "inspect_run".
+/// "unknown", "stop_decay", "average_weights", "raise_bits", "inspect_run", "use_quantizer".
 PTQWATCH_EXPORT std::string_view ToString(AdviceAction action);
 PTQWATCH_EXPORT absl::StatusOr<AdviceAction> ParseAdviceAction(std::string_view name);
 
@@ -89,7 +90,8 @@ struct Advice {
   std::optional<QuantizationMethod> method;
   int bits = 0;
   /// Value for the named quantizer now and after the action, in nats per token: the quantized loss
-  /// for kStopDecay and kAverageWeights, the loss increase for kRaiseBits.
+  /// for kStopDecay and kAverageWeights, the loss increase for kRaiseBits. For kUseQuantizer, the
+  /// loss increase of the watched quantizer now, and of the named one.
   std::optional<double> now_nats;
   std::optional<double> expected_nats;
   std::optional<double> expected_stderr_nats;  ///< of the difference of the two

@@ -151,6 +151,54 @@ TEST(Advice, PutsTheLargestGainFirst) {
   EXPECT_THAT(advice[2].text, HasSubstr("lowest (1.7400) at step 14000 with learning rate 0.006"));
 }
 
+// The watched quantizer, 12 MB, and others of 4 bits.
+Report WithSizes() {
+  Report report;
+  report.quantization = {Quantized(1.77, 0.158)};
+  report.quantization[0].artifact_bytes = 12'000'000;
+  const auto add = [&](QuantizationMethod method, double delta, int64_t bytes) {
+    QuantizationReport& entry = report.quantization.emplace_back(Quantized(1.612 + delta, delta));
+    entry.method = method;
+    entry.bits = 4;
+    entry.artifact_bytes = bytes;
+  };
+  add(QuantizationMethod::kRtn, 0.12, 11'000'000);
+  add(QuantizationMethod::kGptq, 0.05, 13'000'000);  // larger
+  add(QuantizationMethod::kAwq, 0.1, 12'000'000);
+  return report;
+}
+
+TEST(Advice, NamesTheQuantizerThatLosesLeastInNoMoreBytes) {
+  const auto advice = AdviceFor(WithSizes(), Alarm());
+  ASSERT_EQ(advice.size(), 1U);
+  EXPECT_EQ(advice[0].action, AdviceAction::kUseQuantizer);
+  EXPECT_EQ(advice[0].method, QuantizationMethod::kAwq);
+  EXPECT_EQ(advice[0].bits, 4);
+  EXPECT_EQ(advice[0].now_nats, 0.158);
+  EXPECT_EQ(advice[0].expected_nats, 0.1);
+  EXPECT_NEAR(*advice[0].expected_stderr_nats, 0.00707, 1e-5);
+  EXPECT_THAT(advice[0].text,
+              HasSubstr("use 4-bit AWQ instead of 3-bit GPTQ: of the run's quantizers it loses "
+                        "least in no more bytes, 12.000 MB instead of 12.000; loss increase 0.158 "
+                        "-> 0.1 (+-0.0071) nats"));
+}
+
+TEST(Advice, KeepsTheQuantizerThatNoneBeatsInLossAndBytes) {
+  Report report = WithSizes();
+  report.quantization[3].artifact_bytes = 12'000'001;
+  report.quantization[1].delta_nats = 0.145;  // within two standard errors
+  EXPECT_TRUE(AdviceFor(report, Alarm()).empty());
+  report = WithSizes();
+  for (size_t i = 1; i < 4; ++i) report.quantization[i].status = ProbeStatus::kOutOfTime;
+  EXPECT_TRUE(AdviceFor(report, Alarm()).empty());
+  report = WithSizes();
+  report.quantization[0].artifact_bytes.reset();
+  EXPECT_TRUE(AdviceFor(report, Alarm()).empty());
+  report = WithSizes();
+  for (size_t i = 1; i < 4; ++i) report.quantization[i].artifact_bytes.reset();
+  EXPECT_TRUE(AdviceFor(report, Alarm()).empty());
+}
+
 TEST(Advice, ASpikeIsToBeLookedAtFirst) {
   const auto advice = AdviceFor(WithAverage(1.72), Alarm(VerdictState::kSpike));
   ASSERT_EQ(advice.size(), 2U);

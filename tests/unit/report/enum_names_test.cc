@@ -39,7 +39,7 @@ void ExpectRoundTrip(Enum last, Parse parse) {
 TEST(EnumNames, ParseWhatTheyWrite) {
   ExpectRoundTrip(LrPhase::kRewarm, ParseLrPhase);
   ExpectRoundTrip(VerdictState::kUnclear, ParseVerdictState);
-  ExpectRoundTrip(AdviceAction::kInspectRun, ParseAdviceAction);
+  ExpectRoundTrip(AdviceAction::kUseQuantizer, ParseAdviceAction);
   ExpectRoundTrip(AveragingKind::kExponential, ParseAveragingKind);
   ExpectRoundTrip(ProbeStatus::kDisabled, ParseProbeStatus);
   ExpectRoundTrip(SnapshotTrigger::kFinish, ParseSnapshotTrigger);
