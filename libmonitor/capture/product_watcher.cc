@@ -86,6 +86,7 @@ std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFun
   inside.known = op != nullptr;
   self->product_.reset();
   try {
+    if (WritesInPlace(record.name())) self->weights_.NoteWrite(TensorAt(record.inputs(), 0));
     inside.route = self->routes_.Find(record.inputs());
     if (op != nullptr) {
       ++self->depth_;

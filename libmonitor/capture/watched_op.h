@@ -39,6 +39,9 @@ const WatchedOp* FindOp(std::string_view name);
 /// Returns whether an operator only makes copies, or tensors of the same shape.
 bool OnlyCopies(std::string_view name);
 
+/// Returns whether an operator writes to its first argument, as "aten::mul_" does.
+bool WritesInPlace(std::string_view name);
+
 /// Argument `i`; undefined if it is not a tensor.
 at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i);
 

@@ -76,4 +76,10 @@ void WeightFinder::NoteCopy(const FoundWeight& original, const at::Tensor& copy)
            Layout::Of(copy), copy.storage_offset(), copy._version()});
 }
 
+void WeightFinder::NoteWrite(const at::Tensor& written) {
+  if (!written.defined() || !written.has_storage()) return;
+  const auto found = copies_.find(written.storage().unsafeGetStorageImpl());
+  if (found != copies_.end()) found->second.original.rewritten = true;
+}
+
 }  // namespace ptqwatch::internal

@@ -45,6 +45,10 @@ class WeightFinder {
   /// nothing if `copy` has no memory of its own.
   void NoteCopy(const FoundWeight& original, const at::Tensor& copy);
 
+  /// Records that `written` was written to. Its version does not tell if it is the `.data` of a
+  /// copy.
+  void NoteWrite(const at::Tensor& written);
+
   /// Returns whether the weight is the transpose of a whole matrix.
   bool IsTurned(const FoundWeight& weight) const;
   const at::Tensor& parameter(int entry) const {

@@ -4,7 +4,6 @@
 #include "ATen/ops/bmm.h"
 #include "ATen/ops/conv2d.h"
 #include "ATen/ops/equal.h"
-#include "ATen/ops/index_select.h"
 #include "ATen/ops/layer_norm.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
@@ -65,14 +64,15 @@ TEST(LeftOutWeights, HaveTheirReasons) {
                           return at::linear(x, masked);
                         }),
               HasSubstr("changed"));
-  EXPECT_THAT(ReasonFor({4, 6, 5}, [](auto& x, auto& w) { return at::bmm(x, w.narrow(0, 0, 3)); }),
-              HasSubstr("part or a reshaped"));
   EXPECT_THAT(ReasonFor({6, 6},
                         [](auto& x, auto& w) {
-                          const at::Tensor rows = (x.select(2, 0) > 0).to(at::kLong).flatten();
-                          return at::linear(x, w).sum() + at::index_select(w, 0, rows).sum();
+                          at::Tensor rounded = w.clone();
+                          rounded.variable_data().round_();  // as Python's .data
+                          return at::linear(x, rounded);
                         }),
-              HasSubstr("also used as: embedding"));
+              HasSubstr("changed"));
+  EXPECT_THAT(ReasonFor({4, 6, 5}, [](auto& x, auto& w) { return at::bmm(x, w.narrow(0, 0, 3)); }),
+              HasSubstr("part or a reshaped"));
   EXPECT_THAT(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::matmul(at::linear(x, w), w); }),
               HasSubstr("both orientations"));
 }
