@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "ATen/ops/eye.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/product_watcher.h"
@@ -32,6 +33,18 @@ class Capture {
         if (layer.gram == grams[i]) roles_[layer.weight] = {&layer, i, std::exchange(first, false)};
       }
     }
+  }
+
+  // The Grams of embeddings, which meet no input: one row for each column.
+  absl::Status AddTables(Replica& replica) {
+    for (const auto& [weight, role] : roles_) {
+      if (!role.layer->table || !role.feeds) continue;
+      const at::Tensor& stored =
+          replica.table().entries[static_cast<size_t>(role.layer->entry)].tensor;
+      const LayerInput rows = {at::eye(role.layer->inputs, stored.options().dtype(at::kFloat)), {}};
+      PTQWATCH_RETURN_IF_ERROR(sums_[role.gram]->Add(rows, context_));
+    }
+    return absl::OkStatus();
   }
 
   void BeginForward() {
@@ -94,6 +107,7 @@ absl::StatusOr<CapturedGrams> CaptureGrams(Replica& replica, const CapturePlan& 
                               backend.Sum(plan.gram_inputs[static_cast<size_t>(gram)]));
   }
   Capture capture(plan, grams, std::move(sums), context);
+  PTQWATCH_RETURN_IF_ERROR(capture.AddTables(replica));
   ProductWatcher watcher(replica.table(), [&](const Product& product) { capture.Add(product); });
   for (size_t i = 0; i < batches.size(); ++i) {
     PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());

@@ -24,6 +24,7 @@ struct Use {
   int64_t inputs = 0;
   bool transposed = false;
   bool mixed = false;           // the products differ in shape or orientation
+  bool table = false;           // an embedding, of which rows are looked up and nothing multiplied
   std::vector<size_t> sources;  // index of each input, in order of use
   size_t last = 0;              // index of its last product in the forward pass
 };
@@ -66,6 +67,19 @@ class Survey {
   void EndPass() {
     ++pass_;
     place_ = 0;
+  }
+  // Call after the last pass, for matrices of which rows are looked up. Does nothing for one that
+  // is multiplied, too: its products tell which of its errors matter.
+  void AddTable(int parameter, const at::Tensor& matrix) {
+    const WeightKey weight{parameter};
+    const auto first = uses_.lower_bound(weight);
+    if (first != uses_.end() && first->first.parameter == parameter) return;
+    Use& use = uses_[weight];
+    use.table = true;
+    use.empty = false;
+    use.outputs = matrix.size(0);
+    use.inputs = matrix.size(1);
+    order_.insert(order_.begin(), weight);
   }
   // The parameter's elements that were multiplied with inputs.
   int64_t ElementsMet(int parameter) const {
@@ -169,11 +183,14 @@ void NoteHidden(const Survey& survey, const std::map<int, std::string>& takers,
 
 // Returns whether a weight, or a part of it, may be a layer that met no input so far.
 bool MayHaveMore(const TensorTable& table, const Survey& survey,
-                 const std::map<int, std::string>& uncovered,
+                 const std::map<int, std::string>& uncovered, const std::set<int>& tables,
                  const std::map<int, std::string>& takers) {
   for (const int parameter : FloatingParameters(table)) {
     const at::Tensor& tensor = table.entries[static_cast<size_t>(parameter)].tensor;
-    if (tensor.dim() < 2 || uncovered.count(parameter) > 0 || takers.count(parameter) > 0) continue;
+    if (tensor.dim() < 2 || uncovered.count(parameter) > 0 || tables.contains(parameter) ||
+        takers.count(parameter) > 0) {
+      continue;
+    }
     if (survey.ElementsMet(parameter) < tensor.numel()) return true;
   }
   return false;
@@ -186,23 +203,26 @@ struct Reason {
 };
 
 Reason WhySkipped(const TensorTable& table, const WeightKey& weight, const Survey& survey,
-                  const std::map<int, std::string>& uncovered, const std::set<int>& routers,
-                  const LayerSelection& selection, int64_t max_gram_bytes) {
+                  const std::map<int, std::string>& uncovered, const std::set<int>& tables,
+                  const std::set<int>& routers, const LayerSelection& selection,
+                  int64_t max_gram_bytes) {
   const Use& use = survey.use(weight);
   const auto other = uncovered.find(weight.parameter);
+  const bool looked_up = tables.contains(weight.parameter);
+  if (use.table && !selection.embeddings) return {std::string(kEmbedding)};
   if (std::string reason = WhyNotSelected(selection, NamesOf(table, weight, use));
       !reason.empty()) {
     return {reason};
   }
   if (weight == survey.last() && !selection.output_head) {
-    return {other != uncovered.end() ? "output head, tied to an embedding" : "output head"};
+    return {looked_up ? "output head, tied to an embedding" : "output head"};
   }
   if (!selection.routers && weight != survey.last() && routers.contains(weight.parameter)) {
     return {std::string(kRouter)};
   }
-  if (other != uncovered.end()) {
-    const bool embedding = other->second == kEmbedding;
-    return {embedding ? StrCat("also used as: ", other->second) : other->second, !embedding};
+  if (other != uncovered.end()) return {other->second, true};
+  if (looked_up && !selection.embeddings && weight != survey.last()) {
+    return {StrCat("also used as: ", kEmbedding)};
   }
   if (use.mixed) return {"used in both orientations, or as matrices of different shapes", true};
   if (GramBytes(use.inputs) > max_gram_bytes) {
@@ -247,6 +267,7 @@ void AddLayers(Replica& replica, const Survey& survey, const std::map<WeightKey,
                             .outputs = use.outputs,
                             .inputs = use.inputs,
                             .transposed = use.transposed,
+                            .table = use.table,
                             .gram = gram->second});
   }
   std::sort(plan->stages.begin(), plan->stages.end(), [&](int a, int b) {
@@ -283,7 +304,7 @@ void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
   if (rest <= 0) return;
   const bool selected = WhyNotSelected(selection, NamesOf(item)).empty();
   if (const auto found = uncovered.find(parameter); found != uncovered.end()) {
-    add(item.name, {found->second, selected && found->second != kEmbedding}, rest);
+    add(item.name, {found->second, selected}, rest);
   } else if (used) {
     add(StrCat(item.name, " (rest)"), {"no part of it is multiplied", selected}, rest);
   } else if (item.tensor.dim() < 2) {
@@ -348,22 +369,27 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch
   Survey survey;
   std::map<int, std::string> uncovered;
   std::map<int, std::string> takers;
+  std::set<int> tables;
   std::set<int> routers;
   for (const Batch& batch : batches.first(std::min(kMostSurveyed, batches.size()))) {
     ProductWatcher watcher(table, [&](const Product& product) { survey.Add(product); });
     PTQWATCH_RETURN_IF_ERROR(RunWatched(replica, batch, watcher));
     survey.EndPass();
     uncovered.merge(watcher.uncovered());
+    tables.insert(watcher.tables().begin(), watcher.tables().end());
     routers.insert(watcher.routers().begin(), watcher.routers().end());
     takers.insert(watcher.takers().begin(), watcher.takers().end());
-    if (!MayHaveMore(table, survey, uncovered, takers)) break;
+    if (!MayHaveMore(table, survey, uncovered, tables, takers)) break;
+  }
+  for (const int parameter : tables) {
+    survey.AddTable(parameter, table.entries[static_cast<size_t>(parameter)].tensor);
   }
   NoteHidden(survey, takers, uncovered);
   NoteOverlaps(survey, uncovered);
   std::map<WeightKey, Reason> left_out;
   for (const WeightKey& weight : survey.order()) {
     Reason reason =
-        WhySkipped(table, weight, survey, uncovered, routers, selection, max_gram_bytes);
+        WhySkipped(table, weight, survey, uncovered, tables, routers, selection, max_gram_bytes);
     if (!reason.text.empty()) left_out.emplace(weight, std::move(reason));
   }
 
@@ -381,7 +407,7 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch
     }
     return absl::FailedPreconditionError(
         StrCat("no layer is left to quantize (", why,
-               "). See LayerSelection (include, exclude, output_head)."));
+               "). See LayerSelection (include, exclude, output_head, embeddings)."));
   }
   return plan;
 }

@@ -20,6 +20,8 @@ namespace ptqwatch::internal {
 
 /// Why a parameter with fewer than two dimensions is skipped.
 inline constexpr std::string_view kNotAMatrix = "not a matrix (a norm, a bias)";
+/// Why a matrix of which rows are looked up is skipped.
+inline constexpr std::string_view kEmbedding = "embedding";
 /// Why the matrix that chooses among experts is skipped.
 inline constexpr std::string_view kRouter = "router: its output goes into a top-k";
 
@@ -35,7 +37,8 @@ struct WeightKey {
   }
 };
 
-/// A weight that the forward pass multiplies with activations, as a matrix [m, d].
+/// A weight that the forward pass multiplies with activations, or looks rows up in, as a matrix
+/// [m, d].
 struct CoveredLayer {
   int entry = 0;  ///< in the replica, where parts of parameters are entries too
   WeightKey weight;
@@ -43,7 +46,10 @@ struct CoveredLayer {
   int64_t outputs = 0;      ///< m
   int64_t inputs = 0;       ///< d
   bool transposed = false;  ///< stored as [inputs, outputs]
-  int gram = 0;             ///< layers with the same inputs share a Gram matrix
+  /// An embedding: of its m rows some are looked up. Every row counts alike, and so does every
+  /// column of it, so that its Gram is that of one row for each column, the identity.
+  bool table = false;
+  int gram = 0;  ///< layers with the same inputs share a Gram matrix
 
   /// Converts a tensor of the weight's shape to a contiguous float32 [m, d] matrix on a device.
   at::Tensor AsMatrix(const at::Tensor& stored, at::Device device = at::Device(at::kCPU)) const;

@@ -227,8 +227,11 @@ void ProductWatcher::OnLookUp(const WatchedOp& op, c10::ArrayRef<const c10::IVal
     inside.gather = {found->entry, index.clone()};
     if (index.numel() > 0) picked_.insert(found->entry);
   } else {
-    const bool rows = stored.dim() == 2 && PicksRows(op.name, inputs);
-    uncovered_.emplace(found->entry, rows ? std::string(kEmbedding) : kPicked);
+    if (stored.dim() == 2 && PicksRows(op.name, inputs)) {
+      tables_.insert(found->entry);
+    } else {
+      uncovered_.emplace(found->entry, kPicked);
+    }
   }
 }
 

@@ -32,9 +32,6 @@ namespace ptqwatch::internal {
 enum class OpKind;
 struct WatchedOp;
 
-/// Why a parameter is skipped of which rows are looked up.
-inline constexpr std::string_view kEmbedding = "embedding";
-
 /// A product with a weight W [m, d]: y = W x for each row x of the input.
 struct Product {
   int entry = 0;      ///< the weight's, in the table
@@ -78,8 +75,10 @@ class ProductWatcher {
 
   /// The first problem inside a callback, where ATen swallows exceptions; empty if there is none.
   const std::string& problem() const { return problem_; }
-  /// Parameters that are used other than by such products, with the reason.
+  /// Parameters that are used other than by such products and look-ups of rows, with the reason.
   std::map<int, std::string> uncovered() const;
+  /// Matrices of which rows are looked up: embeddings.
+  const std::set<int>& tables() const { return tables_; }
   /// Parameters whose outputs choose by a top-k: routers of experts.
   const std::set<int>& routers() const { return routes_.routers(); }
   /// The first unknown operator with results of its own that takes a parameter (of two or more
@@ -125,6 +124,7 @@ class ProductWatcher {
   RouteTracker routes_;
   std::optional<RouteTracker::Route> product_;  // of the operator that begins
   std::map<int, std::string> uncovered_;
+  std::set<int> tables_;
   std::set<int> picked_;  // stacked weights of which matrices were picked
   std::set<int> picked_multiplied_;
   std::map<int, std::string> takers_;

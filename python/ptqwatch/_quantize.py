@@ -298,7 +298,7 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
                    quantizers: typing.Sequence[str | QuantizerFields] = ("gptq4",), *,
                    overrides: typing.Mapping[str, str | QuantizerFields] | None = None,
                    include: typing.Sequence[str] = (), exclude: typing.Sequence[str] = (), output_head: bool = False,
-                   routers: bool = False, calibration_mode: typing.Literal["one_shot", "sequential"] = "one_shot",
+                   routers: bool = False, embeddings: bool = False, calibration_mode: typing.Literal["one_shot", "sequential"] = "one_shot",
                    max_gram_bytes: int = 8 << 30, threads: int | None = None, artifact_size: bool = False) -> list[ModelQuantization]:
     """Quantizes every weight of a model that is multiplied with activations, as a monitor with the same options does.
 
@@ -312,8 +312,9 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
       quantizers: short names ("gptq3", "rtn4-int-h64", "gptq-nvfp4", "nf4") or dicts of QuantizerFields.
       overrides: {glob over parameter names: quantizer} for layers with another one. The first match wins.
       include, exclude: globs over parameter names: only these, and not those.
-      output_head: also quantize the last product of the forward pass.
+      output_head: also quantize the last product of the forward pass, and with it the embedding if they are tied.
       routers: also quantize matrices whose output goes into a top-k, as that which chooses a token's experts.
+      embeddings: also quantize matrices of which rows are looked up; GPTQ and AWQ round them to nearest.
       calibration_mode: "one_shot": activations of the full-precision model; "sequential": of the partly quantized one.
       max_gram_bytes: of Gram matrices at a time. With less memory the data runs through the model more often.
       threads: torch.get_num_threads() by default.
@@ -333,12 +334,12 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
         raise TypeError(f"quantizers is {quantizers!r}; it must be a list")
     if overrides is not None and not isinstance(overrides, collections.abc.Mapping):
         raise TypeError(f"overrides is {overrides!r}; it must be a dict")
-    check(bool, output_head=output_head, routers=routers, artifact_size=artifact_size)
+    check(bool, output_head=output_head, routers=routers, embeddings=embeddings, artifact_size=artifact_size)
     check(str, calibration_mode=calibration_mode)
     check(int, max_gram_bytes=max_gram_bytes)
     options = {"overrides": list((overrides or {}).items()), "include": globs(include, "include"), "exclude": globs(exclude, "exclude"),
-               "output_head": output_head, "routers": routers, "calibration_mode": calibration_mode, "max_gram_bytes": max_gram_bytes,
-               "threads": _threads(threads), "artifact_size": artifact_size}
+               "output_head": output_head, "routers": routers, "embeddings": embeddings, "calibration_mode": calibration_mode,
+               "max_gram_bytes": max_gram_bytes, "threads": _threads(threads), "artifact_size": artifact_size}
     results = []
     for quantizer in quantizers:
         found = on_copy_of(

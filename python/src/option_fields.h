@@ -22,6 +22,7 @@ constexpr void VisitFields(LayerSelection& layers, Visitor&& visit) {
   visit("exclude", layers.exclude);
   visit("output_head", layers.output_head);
   visit("routers", layers.routers);
+  visit("embeddings", layers.embeddings);
 }
 
 template <typename Visitor>

@@ -174,11 +174,11 @@ void BindQuantize(py::module_& module) {
          const py::object& quantizer,
          const std::vector<std::pair<std::string, py::object>>& overrides,
          std::vector<std::string> include, std::vector<std::string> exclude, bool output_head,
-         bool routers, const std::string& calibration_mode, int64_t max_gram_bytes, int threads,
-         bool artifact_size) {
+         bool routers, bool embeddings, const std::string& calibration_mode, int64_t max_gram_bytes,
+         int threads, bool artifact_size) {
         ModelQuantizationOptions options{
             .spec = QuantizerSpecFrom(quantizer),
-            .layers = {std::move(include), std::move(exclude), output_head, routers},
+            .layers = {std::move(include), std::move(exclude), output_head, routers, embeddings},
             .calibration_mode = ValueOrRaise(ParseCalibrationMode(calibration_mode)),
             .max_gram_bytes = max_gram_bytes};
         for (const auto& [pattern, spec] : overrides) {
@@ -189,8 +189,8 @@ void BindQuantize(py::module_& module) {
       },
       py::kw_only(), py::arg("adapter"), py::arg("batches"), py::arg("quantizer"),
       py::arg("overrides"), py::arg("include"), py::arg("exclude"), py::arg("output_head"),
-      py::arg("routers"), py::arg("calibration_mode"), py::arg("max_gram_bytes"),
-      py::arg("threads"), py::arg("artifact_size"));
+      py::arg("routers"), py::arg("embeddings"), py::arg("calibration_mode"),
+      py::arg("max_gram_bytes"), py::arg("threads"), py::arg("artifact_size"));
 }
 
 }  // namespace ptqwatch::python

@@ -162,3 +162,114 @@ def test_leaves_the_model_and_its_mode_alone():
 def test_mistakes_are_named(arguments, options, error, message):
     with pytest.raises(error, match=message):
         ptqwatch.quantize_model(Net(), losses, batches(), *arguments, **options)
+
+
+class Tied(nn.Module):
+    """The embedding is the output head, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(16, 32)
+        self.mix = nn.Linear(32, 32, bias=False)
+
+    def forward(self, x):
+        return nn.functional.linear(torch.relu(self.mix(self.embedding(x))), self.embedding.weight)
+
+
+def test_a_tied_head_is_one_matrix():
+    torch.manual_seed(0)
+    model, data = Tied(), batches()
+    (without,) = ptqwatch.quantize_model(model, losses, data, ["gptq4"])
+    assert without.skipped["embedding.weight"] == "output head, tied to an embedding" and without.unseen == 0
+    (quantized,) = ptqwatch.quantize_model(model, losses, data, [{"method": "gptq", "bits": 3, "group_size": 16}], output_head=True)
+    assert list(quantized.layers) == ["mix.weight", "embedding.weight"] and not quantized.skipped
+    with torch.no_grad():
+        of_head = [torch.relu(model.mix(model.embedding(x))) for x, _ in data]
+    alone = ptqwatch.quantize(model.embedding.weight, of_head, bits=3, group_size=16)
+    assert torch.equal(quantized.layers["embedding.weight"].matrix.codes, alone.codes)
+
+
+def test_embeddings_are_rounded_to_nearest_if_asked_for():
+    model, data = Net(), batches()
+    gptq, rtn = ptqwatch.quantize_model(model, losses, data, ["gptq4", "rtn4"], embeddings=True)
+    assert list(gptq.layers) == ["embedding.weight", "up.weight", "down.weight"] and "head.weight" in gptq.skipped
+    assert torch.equal(gptq.layers["embedding.weight"].weight, rtn.layers["embedding.weight"].weight)
+    assert gptq.layers["embedding.weight"].matrix.status == "ok"
+    alone = ptqwatch.quantize(model.embedding.weight, method="rtn", bits=4)
+    assert torch.equal(rtn.layers["embedding.weight"].weight, alone.dequantized)
+    gptq.load_into(model)
+    assert torch.equal(model.embedding.weight, alone.dequantized)
+    with pytest.raises(TypeError, match="embeddings is 1"):
+        ptqwatch.quantize_model(model, losses, data, ["rtn4"], embeddings=1)
+
+
+def test_a_loop_over_one_block_has_the_inputs_of_all_its_passes():
+    class Looped(Net):
+        def forward(self, x):
+            h = self.embedding(x)
+            for _ in range(3):
+                h = h + self.down(torch.relu(self.up(h)))
+            return self.head(h)
+
+    model, data = Looped(), batches()
+    (quantized,) = ptqwatch.quantize_model(model, losses, data, [{"method": "gptq", "bits": 3, "group_size": 16}])
+    for name, layer in (("up.weight", model.up), ("down.weight", model.down)):
+        inputs = inputs_of(model, layer, data)
+        assert len(inputs) == 3 * len(data)
+        alone = ptqwatch.quantize(layer.weight, inputs, bits=3, group_size=16)
+        assert torch.equal(quantized.layers[name].matrix.codes, alone.codes), name
+        assert quantized.layers[name].tokens == 3 * 3 * 8 * 12
+
+
+def rounded(weight):
+    scale = weight.abs().amax(1, keepdim=True) / 7
+    return torch.round(weight / scale) * scale
+
+
+class StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(context, weight):
+        return rounded(weight)
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient
+
+
+def overwritten(weight):
+    copy_of_it = weight.clone()
+    copy_of_it.copy_(rounded(weight))
+    return copy_of_it
+
+
+def overwritten_without_a_version(weight):
+    copy_of_it = weight.bfloat16().float()
+    copy_of_it.data.copy_(rounded(weight))
+    return copy_of_it
+
+
+@pytest.mark.parametrize("fake_quantize, reason", [
+    (StraightThrough.apply, "goes into aten::abs, which is not seen through"),
+    (lambda weight: weight + (rounded(weight) - weight).detach(), "goes into aten::abs, which is not seen through"),
+    (lambda weight: torch.fake_quantize_per_tensor_affine(weight, 0.1, 0, -8, 7), "goes into aten::fake_quantize_per_tensor_affine_cachemask"),
+    (overwritten, "a copy of it that was changed is multiplied"),
+    (overwritten_without_a_version, "a copy of it that was changed is multiplied"),
+])
+def test_weights_that_the_forward_pass_quantizes_are_left_out_unless_it_trains(fake_quantize, reason):
+    class QuantizationAware(Net):
+        only_in_training = False
+
+        def forward(self, x):
+            h = torch.relu(self.up(self.embedding(x)))
+            aware = self.training or not self.only_in_training
+            return self.head(nn.functional.linear(h, fake_quantize(self.down.weight) if aware else self.down.weight))
+
+    model, data = QuantizationAware(), batches()
+    (quantized,) = ptqwatch.quantize_model(model, losses, data, ["rtn4"])
+    assert list(quantized.layers) == ["up.weight"] and quantized.unseen == 0.5
+    assert quantized.skipped["down.weight"].startswith(reason)
+
+    model.only_in_training = True
+    (quantized,) = ptqwatch.quantize_model(model, losses, data, ["rtn4"])
+    alone = ptqwatch.quantize(model.down.weight, method="rtn", bits=4)
+    assert torch.equal(quantized.layers["down.weight"].weight, alone.dequantized) and quantized.unseen == 0

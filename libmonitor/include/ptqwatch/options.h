@@ -27,15 +27,23 @@ namespace ptqwatch {
 struct LayerSelection {
   /// A parameter must match one of these. Empty: every parameter matches.
   std::vector<std::string> include = {};
-  /// A parameter must match none of these. Never quantized, whatever the patterns: embeddings, and
-  /// parameters that are not factors of a product (norms, biases). Monitor::Describe lists all
+  /// A parameter must match none of these. Never quantized, whatever the patterns: parameters that
+  /// are neither factors of a product nor embeddings (norms, biases). Monitor::Describe lists all
   /// parameters that are left out, with the reasons.
   std::vector<std::string> exclude = {};
-  /// Also quantize the output head: the last product of the forward pass.
+  /// Also quantize the output head: the last product of the forward pass. If it is tied to an
+  /// embedding, both read the quantized matrix, as they do in the file that is deployed; its
+  /// statistics are those of the head's inputs.
   bool output_head = false;
   /// Also quantize routers: matrices with fewer outputs than inputs whose output goes into a top-k,
   /// as that which chooses a token's experts. Published models keep them in full precision.
   bool routers = false;
+  /// Also quantize embeddings: matrices of which rows are looked up. One that is multiplied too has
+  /// the statistics of its products, and if that is the output head, it takes `output_head`. For
+  /// any other all entries count alike, so that GPTQ and AWQ round it to nearest, and so do the
+  /// losses of the layer: they do not know how often a row is looked up. The loss of the model
+  /// does.
+  bool embeddings = false;
 };
 
 /// How to measure the loss surface on the subject's curvature batches: the top eigenvalue and the

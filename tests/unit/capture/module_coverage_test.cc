@@ -39,6 +39,11 @@ constexpr char kRemarks[] = R"(
 - A transposed convolution counts as the product of each pixel with the weight `[C, O * kernel]`, a bilinear form as that of its second input with `[O * in1, in2]`.
 - An expert to which the first calibration batch sends no token is looked for in the next seven. If none of the eight does, and the model leaves out the product, it is not a layer:
   "no operator of the forward pass takes it".
+- An embedding is quantized if `layers.embeddings` is set. Its entries count alike, in codes and in the layer's losses: GPTQ and AWQ round it to nearest. If it is also multiplied, it has the
+  statistics of its products; if that is the output head, `layers.output_head` decides. Both uses then read the quantized matrix, as they do in the file that is deployed.
+- A weight that a forward pass uses several times, such as that of a looped block, is one layer; its Gram matrix sums the inputs of all uses.
+- A weight that the forward pass quantizes itself (quantization-aware training) is left out, with the operator that hides it. If it does so only while `self.training` is set, the weights that the
+  optimizer updates are measured: the monitor evaluates.
 - A grouped or depthwise convolution is left out: each group would be a layer with statistics of its own, and a report of a small MobileNet would list thousands.
 - Which operator is named as the one that hides a weight is LibTorch's choice and differs between devices: on a GPU the layers of an LSTM or a GRU are inside `aten::_cudnn_rnn`.
 - Weights that were packed or converted before the forward pass (`quantized::linear_prepack`, an AOTInductor package) are in no operator's arguments: "no operator of the
