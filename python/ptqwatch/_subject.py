@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import logging
 import os
 import random
 import sys
@@ -9,8 +10,13 @@ from typing import NamedTuple
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.optim.swa_utils import AveragedModel
+from torch.optim.swa_utils import AveragedModel
 
 from ptqwatch._shards import parts_of, without_wrappers
+
+
+_log = logging.getLogger("ptqwatch")
 
 
 class CooldownStep(NamedTuple):
@@ -23,11 +29,11 @@ class CooldownStep(NamedTuple):
 
 
 def unwrap(model):
-    """The module inside DistributedDataParallel, DataParallel, torch.compile and DeepSpeed's engine."""
+    """The module inside DistributedDataParallel, DataParallel, AveragedModel, torch.compile and DeepSpeed's engine."""
     while True:
         if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
             model = model._orig_mod
-        elif isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        elif isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel, AveragedModel)):
             model = model.module
         elif type(model).__name__ == "DeepSpeedEngine":
             model = model.module
@@ -66,6 +72,12 @@ def _named_parameters(module):
 def local(tensor):
     """The part of a DTensor that this process has; any other tensor itself."""
     return tensor._local_tensor if type(tensor).__name__ == "DTensor" else tensor
+
+
+def switches_of(module):
+    """By name, the attributes that are True or False, on which a forward pass may depend."""
+    return {f"{name}.{key}" if name else key: value for name, part in module.named_modules() for key, value in vars(part).items()
+            if isinstance(value, bool) and key != "training"}
 
 
 def named_tensors(module):
@@ -197,6 +209,7 @@ class ModelAdapter:
         self._held = all(part.held for *_, part in parts or () if part)
         self.refusal = self.refusal or refusal_of(self.model, optimizer, parts)
         self.can_train = train_step is not None
+        self._switches = switches_of(self.model)
         self._build = build
         self._losses = losses
         self._structure = structure
@@ -214,9 +227,18 @@ class ModelAdapter:
         """The trainer's tensors."""
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             raise RuntimeError("a CUDA graph is being captured; call step() outside of the capture")
+        self._note_switches()
         if not self.sharded:
             return [(name, local(value), is_parameter) for name, value, is_parameter in named_tensors(self.model)]
         return [(name, part.local, is_parameter, part.shape, part.offset) for name, _, is_parameter, part in self._parts()]
+
+    def _note_switches(self):
+        now = switches_of(self.model)
+        for name, value in now.items():
+            if value != self._switches.get(name, value):
+                _log.warning("'%s' of the model has become %s: the copy that is measured does not know, unless losses tells it, for example "
+                             "from a buffer", name, value)
+        self._switches = now
 
     def _parts(self):
         return parts_of(self.model, named_tensors(self.model))

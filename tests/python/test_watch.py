@@ -1,5 +1,6 @@
 """ptqwatch.watch in a thread of the trainer's process."""
 
+import copy
 import json
 import random
 import re
@@ -170,6 +171,109 @@ def test_tied_weights_are_one():
         tiny.train(model, 10, monitor)
     newest = monitor.latest()
     assert newest["quantization"][0]["status"] == "ok"
+
+
+def probe_loss(model):
+    with torch.no_grad():
+        return torch.cat([tiny.token_losses(model.eval(), batch) for batch in PROBE]).double().mean().item()
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+@pytest.mark.parametrize("kind", ["state dict", "AveragedModel"])
+def test_an_average_that_the_trainer_keeps_is_measured(mode, kind):
+    torch.manual_seed(0)
+    model = tiny.make_model()
+    swa_utils = torch.optim.swa_utils
+    if kind == "AveragedModel":
+        average = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True)
+        measured, update = average.module, average.update_parameters
+    else:
+        average = measured = copy.deepcopy(model)
+        state = average.state_dict()  # its tensors are the module's
+
+        @torch.no_grad()
+        def update(model):
+            for name, value in model.state_dict().items():
+                state[name].mul_(0.9).add_(value, alpha=0.1)
+
+    options = {} if mode == "thread" else {"build": "tiny:make_model", "losses": "tiny:token_losses"}
+    with watch(average, mode=mode, run_id="average of 10 steps", curvature={"enabled": False}, **options) as monitor:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for step in range(1, 11):
+            tiny.token_losses(model, tiny.draw(8, step)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            update(model)
+            monitor.step(step, lr=1e-2)
+        assert monitor.finish()
+    newest = monitor.latest()
+    assert newest["step"] == 10 and newest["run_id"] == "average of 10 steps"
+    assert newest["probe_loss_nats"] == pytest.approx(probe_loss(measured), abs=1e-6)
+    assert abs(newest["probe_loss_nats"] - probe_loss(model)) > 1e-3
+    assert newest["skipped_layers"][0]["name"] == "embedding.weight"
+
+
+class TiedModel(tiny.TinyModel):
+    def __init__(self):
+        super().__init__()
+        self.head.weight = self.embedding.weight
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_measured_loss_is_that_of_quantized_embeddings(tied):
+    torch.manual_seed(0)
+    model = TiedModel() if tied else tiny.make_model()
+    chosen = {"output_head": tied, "embeddings": not tied}
+    with watch(model, layers=chosen, curvature={"enabled": False}) as monitor:
+        tiny.train(model, 10, monitor)
+        assert monitor.finish()
+    for row in monitor.latest()["quantization"]:
+        assert {layer["name"] for layer in row["layers"]} == {"embedding.weight", "up.weight", "down.weight"}
+        (quantized,) = ptqwatch.quantize_model(model, tiny.token_losses, PROBE, [f"{row['method']}{row['bits']}"], **chosen)
+        other = copy.deepcopy(model)
+        quantized.load_into(other)
+        assert not torch.equal(other.embedding.weight, model.embedding.weight)
+        assert torch.equal(other.head.weight, other.embedding.weight if tied else model.head.weight)
+        assert row["loss_nats"] == pytest.approx(probe_loss(other), abs=1e-6)
+
+
+class SwitchedModel(tiny.TinyModel):
+    """Goes through its block twice once the trainer says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.looping = False
+        self.register_buffer("is_looping", torch.zeros(()), persistent=False)
+
+    def switch(self):
+        self.looping = True
+        self.is_looping.fill_(1)
+
+    def forward(self, ids):
+        h = self.embedding(ids)
+        for _ in range(2 if self.looping else 1):
+            h = h + self.scale * self.down(torch.relu(self.up(self.norm(h))))
+        return self.head(h)
+
+
+def losses_as_switched(model, batch):
+    model.looping = bool(model.is_looping)
+    return tiny.token_losses(model, batch)
+
+
+def test_a_buffer_tells_the_replica_that_the_forward_pass_has_changed(caplog):
+    torch.manual_seed(0)
+    model = SwitchedModel()
+    with watch(model, losses=losses_as_switched, every=5, curvature={"enabled": False}) as monitor:
+        for step, tokens in ((5, 2 * 16 * tiny.LENGTH), (10, 2 * 2 * 16 * tiny.LENGTH)):
+            monitor.step(step, lr=1e-2)
+            assert monitor.finish()
+            newest = monitor.latest()
+            assert newest["step"] == step and newest["quantization"][1]["layers"][0]["tokens"] == tokens
+            assert newest["probe_loss_nats"] == pytest.approx(probe_loss(model), abs=1e-6)
+            model.switch()
+    said = [record.getMessage() for record in caplog.records if "'looping'" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith("'looping' of the model has become True")
 
 
 @pytest.mark.parametrize("arranged", [
