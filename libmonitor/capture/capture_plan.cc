@@ -24,6 +24,7 @@ struct Use {
   int64_t inputs = 0;
   bool transposed = false;
   bool mixed = false;           // the products differ in shape or orientation
+  bool vectors = true;          // each product is with a single vector
   bool table = false;           // an embedding, of which rows are looked up and nothing multiplied
   std::vector<size_t> sources;  // index of each input, in order of use
   size_t last = 0;              // index of its last product in the forward pass
@@ -55,6 +56,7 @@ class Survey {
       use.transposed = product.transposed;
     }
     use.empty &= empty;
+    use.vectors &= product.input.tensor.dim() == 1;
     use.mixed |= use.transposed != product.transposed || use.inputs != product.inputs;
     InputIdentity identity(product.input);
     // Empty views of one tensor are alike even if they would differ with rows.
@@ -176,7 +178,9 @@ void NoteHidden(const Survey& survey, const std::map<int, std::string>& takers,
                 std::map<int, std::string>& uncovered) {
   for (const auto& [parameter, taker] : takers) {
     const auto use = survey.uses().lower_bound({parameter});
-    if (use != survey.uses().end() && use->first.parameter == parameter) continue;
+    const bool used = use != survey.uses().end() && use->first.parameter == parameter;
+    // As spectral_norm does, which multiplies with a vector to scale the weight that is used.
+    if (used && !use->second.vectors) continue;
     uncovered.emplace(parameter, StrCat("goes into ", taker, ", which is not seen through"));
   }
 }

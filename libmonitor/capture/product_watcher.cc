@@ -1,6 +1,7 @@
 // Compiled with NDEBUG: the layout of at::RecordFunction depends on it and must match LibTorch's.
 #include "capture/product_watcher.h"
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <string_view>
@@ -29,6 +30,14 @@ void ForEachTensor(const c10::IValue& value, Take take) {
   } else if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
   }
+}
+
+// Operators on nested tensors multiply their rows by operators on one matrix.
+template <typename Values>
+bool AnyNested(const Values& values) {
+  return std::any_of(values.begin(), values.end(), [](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().defined() && value.toTensor().is_nested();
+  });
 }
 
 at::Tensor Turned(const at::Tensor& tensor) {
@@ -77,7 +86,7 @@ void ProductWatcher::Fail(std::string problem) {
 
 std::unique_ptr<at::ObserverContext> ProductWatcher::OnStart(const at::RecordFunction& record) {
   ProductWatcher* self = current_;
-  if (self == nullptr || self->depth_ > 0) return nullptr;
+  if (self == nullptr || self->depth_ > 0 || AnyNested(record.inputs())) return nullptr;
   ++self->records_;
   // Conversions made here are not products of the model.
   at::DisableRecordFunctionGuard quiet;
@@ -147,7 +156,7 @@ void ProductWatcher::OnEnd(const at::RecordFunction& record, at::ObserverContext
   at::DisableRecordFunctionGuard quiet;
   try {
     const std::vector<c10::IValue>& outputs = record.outputs();
-    if (outputs.empty()) return;
+    if (outputs.empty() || AnyNested(outputs)) return;
     if (inside->copied && outputs[0].isTensor()) {
       self->weights_.NoteCopy(*inside->copied, outputs[0].toTensor());
     }

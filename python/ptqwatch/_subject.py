@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
-from torch.optim.swa_utils import AveragedModel
 
 from ptqwatch._shards import parts_of, without_wrappers
 
@@ -234,11 +233,11 @@ class ModelAdapter:
 
     def _note_switches(self):
         now = switches_of(self.model)
-        for name, value in now.items():
-            if value != self._switches.get(name, value):
+        for name, value in list(self._switches.items()):
+            if now.get(name, value) != value:
+                del self._switches[name]
                 _log.warning("'%s' of the model has become %s: the copy that is measured does not know, unless losses tells it, for example "
-                             "from a buffer", name, value)
-        self._switches = now
+                             "from a buffer", name, now[name])
 
     def _parts(self):
         return parts_of(self.model, named_tensors(self.model))

@@ -54,6 +54,30 @@ def test_gives_the_codes_of_quantize_on_the_layers_inputs():
     assert quantized.unseen == 0
 
 
+def test_padding_that_pytorch_leaves_out_is_in_no_gram():
+    class Encoder(nn.Module):
+        def __init__(self, nested):
+            super().__init__()
+            torch.manual_seed(3)
+            layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+
+        def forward(self, x, lengths):
+            padding = torch.arange(x.shape[1]) >= lengths[:, None]
+            return self.encoder(x, src_key_padding_mask=padding).masked_fill(padding[..., None], 0)
+
+    def losses(model, batch):
+        return model(*batch).square().sum((1, 2))
+
+    data = [(torch.randn(3, 5, 16), torch.tensor([5, 3, 4])) for _ in range(3)]
+    (nested,), (padded,) = (ptqwatch.quantize_model(Encoder(nested), losses, data, ["rtn4"], output_head=True) for nested in (True, False))
+    assert list(nested.layers) == list(padded.layers) and len(nested.layers) == 8
+    assert {layer.tokens for layer in nested.layers.values()} == {3 * 12}
+    assert {layer.tokens for layer in padded.layers.values()} == {3 * 15}
+    curvature = ptqwatch.curvature(Encoder(True), losses, data)
+    assert curvature.top_eigenvalue == pytest.approx(ptqwatch.curvature(Encoder(False), losses, data).top_eigenvalue, rel=1e-3)
+
+
 def test_says_what_share_it_cannot_quantize():
     class Grouped(Net):
         def __init__(self):

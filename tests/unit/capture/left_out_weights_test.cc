@@ -7,6 +7,8 @@
 #include "ATen/ops/layer_norm.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
+#include "ATen/ops/mv.h"
+#include "ATen/ops/ones.h"
 #include "ATen/ops/quantize_per_tensor.h"
 #include "ATen/ops/scaled_dot_product_attention.h"
 #include "ATen/ops/zeros_like.h"
@@ -80,6 +82,11 @@ TEST(LeftOutWeights, HaveTheirReasons) {
 TEST(LeftOutWeights, AreNamedWithTheOperatorThatHidesThem) {
   EXPECT_EQ(ReasonFor({6, 6}, [](auto& x, auto& w) { return at::linear(x, w * 2); }),
             "goes into aten::mul, which is not seen through");
+  // A spectral norm: the product with a vector is no layer.
+  EXPECT_EQ(
+      ReasonFor({6, 6}, [](auto& x,
+                           auto& w) { return at::linear(x, w / at::mv(w, at::ones({6})).norm()); }),
+      "goes into aten::div, which is not seen through");
   EXPECT_EQ(ReasonFor({1, 4, 6}, [](auto& x, auto& w) { return x + w; }),
             "goes into aten::add, which is not seen through");
   EXPECT_EQ(ReasonFor({4, 6},

@@ -3,20 +3,25 @@
 #include <gmock/gmock.h>
 
 #include "ATen/autocast_mode.h"
+#include "ATen/ops/_nested_tensor_from_mask.h"
 #include "ATen/ops/_transformer_encoder_layer_fwd.h"
 #include "ATen/ops/addbmm.h"
 #include "ATen/ops/addmv.h"
+#include "ATen/ops/arange.h"
 #include "ATen/ops/baddbmm.h"
 #include "ATen/ops/bilinear.h"
 #include "ATen/ops/bmm.h"
 #include "ATen/ops/conv1d.h"
 #include "ATen/ops/einsum.h"
+#include "ATen/ops/index.h"
 #include "ATen/ops/linalg_multi_dot.h"
 #include "ATen/ops/linear.h"
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/mv.h"
+#include "ATen/ops/nested_to_padded_tensor.h"
 #include "ATen/ops/ones.h"
 #include "ATen/ops/relu.h"
+#include "ATen/ops/tensor.h"
 #include "ATen/ops/tensordot.h"
 #include "ATen/ops/zeros.h"
 #include "c10/core/InferenceMode.h"
@@ -299,6 +304,22 @@ TEST(ProductForms, TakesAParameterForTheInputOfALayer) {
   const at::Tensor latents = fixture.replica->loaded(1).expand({3, 2, 6});
   ExpectGram(fixture.Grams(plan)[0],
              NaiveGram({latents, fixture.batches[0][0], latents, fixture.batches[1][0]}));
+}
+
+// [3, 4, 6] of which 4, 2 and 3 rows are not padding.
+TEST(ProductForms, RowsOfANestedTensor) {
+  const at::Tensor mask = at::arange(4).unsqueeze(0) < at::tensor({4, 2, 3}).unsqueeze(1);
+  Fixture fixture({{"w", Random({5, 6}, 3)}, {"b", Random({5}, 4)}},
+                  [mask](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor rows = at::_nested_tensor_from_mask(b[0], mask);
+                    const at::Tensor y = at::linear(rows, w.at("w"), w.at("b"));
+                    return at::nested_to_padded_tensor(y, 0, {}).sum(-1);
+                  });
+  std::vector<at::Tensor> rows;
+  for (const Batch& batch : fixture.batches) {
+    rows.push_back(at::index(batch[0], {mask}));
+  }
+  ExpectOnly(fixture, 5, 6, false, rows);
 }
 
 }  // namespace product_forms_test
