@@ -130,7 +130,7 @@ void AddTrainerFlags(CLI::App& app, TrainerFlags* flags) {
   app.add_option("--bits", flags->bits, "Bit-widths to try, for methods that have more than one")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({2, 3, 4, 8}))
+      ->check(CLI::Range(2, 8))
       ->capture_default_str();
   app.add_option("--methods", flags->methods, "Quantization methods to try")
       ->delimiter(',')

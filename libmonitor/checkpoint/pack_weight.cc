@@ -46,6 +46,10 @@ absl::Status CheckMethod(CheckpointFormat format, const QuantizerSpec& spec) {
     return absl::InvalidArgumentError(
         StrCat("format ", ToString(spec.format), ": gptq-v2 holds integers alone"));
   }
+  if (format == CheckpointFormat::kGptqV2 && spec.bits >= 5 && spec.bits <= 7) {
+    return absl::InvalidArgumentError(StrCat(
+        "bits ", spec.bits, ": gptq-v2 holds 2, 3, 4 or 8; its readers have 5 to 7 in planes"));
+  }
   if (internal::NumbersOf(spec).checkpoint_format == nullptr) {
     return absl::InvalidArgumentError(
         StrCat("format ", ToString(spec.format), ": compressed-tensors has no such format"));

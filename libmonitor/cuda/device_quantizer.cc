@@ -26,6 +26,7 @@ QuantizerSpec WithoutGrid(QuantizerSpec spec) {
   spec.group_rows = defaults.group_rows;
   spec.group_size = defaults.group_size;
   spec.symmetric = defaults.symmetric;
+  spec.narrow_range = defaults.narrow_range;
   spec.scale_dtype = defaults.scale_dtype;
   return spec;
 }

@@ -70,9 +70,17 @@ Sizes Scales(const LayerGroup& group) {
   return sizes;
 }
 
+// Whether FitGrids knows the rule for ranges.
+bool FitsRange(const QuantizerSpec& spec) {
+  return spec.clip == ClipSearch::kNone || spec.clip == ClipSearch::kMse;
+}
+
 constexpr DeviceMethod kDeviceMethods[] = {
-    {.method = &kRtnMethod, .quantize = RoundToGrids},
-    {.method = &kGptqMethod, .quantize = QuantizeByGptq, .take = TakeGptqBuffers},
+    {.method = &kRtnMethod, .quantize = RoundToGrids, .supports = FitsRange},
+    {.method = &kGptqMethod,
+     .quantize = QuantizeByGptq,
+     .take = TakeGptqBuffers,
+     .supports = FitsRange},
     {.method = &kAwqMethod,
      .quantize = QuantizeByAwq,
      .take = TakeAwqBuffers,

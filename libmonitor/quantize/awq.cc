@@ -131,7 +131,7 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
       [&](int64_t r) {
         float* out = result.dequantized.data() + r * weight.cols;
         ScaleRow(layer, result.channel_scale, r, out);
-        FitRow(out, r, &grid);
+        FitRow(out, r, &grid, &result.clipped_groups);
         RoundScaledRow(grid, result.channel_scale, r, result.codes.data() + r * weight.cols, out);
       },
       context));
@@ -146,7 +146,7 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
 
 int64_t AwqBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   const int64_t grid = GridBytes(rows, cols, spec);
-  if (spec.clip == ClipSearch::kNone) return grid;
+  if (spec.clip != ClipSearch::kMse) return grid;
   const int64_t group = spec.group_size < 0 ? cols : std::min<int64_t>(spec.group_size, cols);
   return 2 * grid + 5 * rows * cols + 4 * group * group;
 }

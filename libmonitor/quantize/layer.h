@@ -44,9 +44,9 @@ QuantizedWeight WithStatus(LayerStatus status, std::string detail);
 /// The result for a layer whose scales overflow.
 QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec);
 
-/// Fits `grid` to `weight`, which has the shape of the layer. If the spec asks for clipping, weighs
-/// errors by diag(H), or by 1 without H, and adds to `clipped_groups`. Returns false if a scale
-/// overflows. Errors: Cancelled, DeadlineExceeded.
+/// Fits `grid` to `weight`, which has the shape of the layer, and adds to `clipped_groups`. A clip
+/// search weighs errors by diag(H), or by 1 without H. Returns false if a scale overflows. Errors:
+/// Cancelled, DeadlineExceeded.
 absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
                              int64_t* clipped_groups, const ExecutionContext& context);
 

@@ -48,8 +48,10 @@ int64_t TracePanelBytes(int64_t rows, int64_t cols) {
 
 int64_t GridBytes(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   const int64_t group = GroupSizeOf(spec, cols);
-  return 8 * rows * ((cols + group - 1) / group) +
-         (spec.clip == ClipSearch::kMse ? 200 * group : 0);
+  return 8 * rows * ((cols + group - 1) / group) + (spec.clip == ClipSearch::kMse ? 200 * group
+                                                    : spec.clip == ClipSearch::kPercentile
+                                                        ? 4 * group
+                                                        : 0);
 }
 
 double RoundingFlops(double rows, double cols, const QuantizerSpec& spec) {

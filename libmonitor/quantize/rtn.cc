@@ -57,7 +57,7 @@ absl::Status FitTensor(MatrixView weight, Grid* grid, const ExecutionContext& co
 
 // Whether the scales of a row depend on that row alone, once FitTensor has run.
 bool FitsByRow(const QuantizerSpec& spec) {
-  return spec.clip == ClipSearch::kNone && spec.group_rows == 1;
+  return spec.clip != ClipSearch::kMse && spec.group_rows == 1;
 }
 
 }  // namespace
@@ -82,7 +82,10 @@ absl::StatusOr<bool> FitGrid(const Layer& layer, MatrixView weight, Grid* grid,
   bool fits = true;
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
-      [&](int64_t r) { fits = FitRow(weight.data + r * weight.cols, r, grid) && fits; }, context));
+      [&](int64_t r) {
+        fits = FitRow(weight.data + r * weight.cols, r, grid, clipped_groups) && fits;
+      },
+      context));
   return fits;
 }
 
@@ -122,7 +125,7 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
       weight.rows, weight.cols,
       [&](int64_t r) {
         const float* w = layer.Row(r);
-        if (by_row) fits = FitRow(w, r, &grid) && fits;
+        if (by_row) fits = FitRow(w, r, &grid, &result.clipped_groups) && fits;
         RoundRow(grid, r, w, codes.data(), values.data());
         if (parts) AddErrors(grid, r, w, values.data(), &sums);
         result.codes.insert(result.codes.end(), codes.begin(), codes.end());
@@ -146,10 +149,10 @@ const Method kRtnMethod = {
     .grid = true,
     .formats = true,
     .finds_non_finite = true,
-    // Without statistics, clipping weighs all inputs equally.
+    // Without statistics, the clip search weighs all inputs equally.
     .statistics =
         [](const QuantizerSpec& spec) {
-          return spec.clip == ClipSearch::kNone ? Statistics::kNone : Statistics::kGramIfAny;
+          return spec.clip == ClipSearch::kMse ? Statistics::kGramIfAny : Statistics::kNone;
         },
     .bytes = GridBytes,
     .quantize = [](const Layer& layer,

@@ -14,8 +14,10 @@ QuantizerSpec GridOf(const QuantizerSpec& spec) {
           .group_size = spec.group_size,
           .group_rows = spec.group_rows,
           .symmetric = spec.symmetric,
+          .narrow_range = spec.narrow_range,
           .scale_dtype = spec.scale_dtype,
-          .clip = spec.clip};
+          .clip = spec.clip,
+          .clip_value = spec.clip_value};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/strings.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/report.h"
+#include "quantize/kernels/clip_rules.h"
 #include "quantize/kernels/number_format.h"
 #include "quantize/methods.h"
 #include "report/enum_names.h"
@@ -51,17 +53,22 @@ absl::Status CheckNotNegative(std::string_view field, double value) {
 // Indexed by the value of the enum.
 constexpr std::string_view kOrders[] = {"none", "act"};
 constexpr std::string_view kScaleDtypes[] = {"f32", "f16", "bf16"};
-constexpr std::string_view kClipSearches[] = {"none", "mse"};
 constexpr std::string_view kScaleRules[] = {"floor", "even", "rceil"};
 
+template <typename Row>
+const std::vector<std::string_view>* NamesOfRows(absl::Span<const Row> rows) {
+  auto* names = new std::vector<std::string_view>;
+  for (const Row& row : rows) names->push_back(row.name);
+  return names;
+}
+
 const std::vector<std::string_view>& FormatNames() {
-  static const auto* names = [] {
-    auto* all = new std::vector<std::string_view>;
-    for (const internal::NumberFormat& format : internal::NumberFormats()) {
-      all->push_back(format.name);
-    }
-    return all;
-  }();
+  static const auto* names = NamesOfRows(internal::NumberFormats());
+  return *names;
+}
+
+const std::vector<std::string_view>& ClipNames() {
+  static const auto* names = NamesOfRows(internal::ClipRules());
   return *names;
 }
 
@@ -98,11 +105,40 @@ absl::Status CheckFormat(const QuantizerSpec& spec) {
   return absl::OkStatus();
 }
 
+// Checks the fields that choose the codes and the range of an integer grid.
+absl::Status CheckRange(const QuantizerSpec& spec) {
+  PTQWATCH_RETURN_IF_ERROR(CheckNamed("clip", spec.clip, ClipNames()));
+  const internal::ClipRule& rule = internal::ClipRuleOf(spec);
+  const internal::NumberFormat& format = internal::NumbersOf(spec);
+  std::string unless;  // why the grid has no narrow range and no rule with a value
+  if (!internal::MethodOf(spec).grid) {
+    unless = StrCat(" for ", ToString(spec.method));
+  } else if (format.is_float()) {
+    unless = StrCat(" for ", format.name);
+  } else if (!spec.symmetric) {
+    unless = " with symmetric false";
+  }
+  if (spec.narrow_range && !unless.empty()) {
+    return Invalid("narrow_range", "true", StrCat("false", unless));
+  }
+  if (rule.limit == nullptr) {
+    if (spec.clip_value == 0) return absl::OkStatus();
+    return Invalid("clip_value", Shortest(spec.clip_value), StrCat("0 for clip ", rule.name));
+  }
+  if (!unless.empty()) return Invalid("clip", rule.name, StrCat("none or mse", unless));
+  if (spec.clip_value > 0 && spec.clip_value <= rule.largest_value) return absl::OkStatus();
+  const bool bounded = rule.largest_value < std::numeric_limits<double>::max();
+  return Invalid("clip_value", Shortest(spec.clip_value),
+                 StrCat(bounded ? StrCat("above 0 and at most ", rule.largest_value)
+                                : std::string("finite and above 0"),
+                        " for clip ", rule.name));
+}
+
 }  // namespace
 
 std::string_view ToString(QuantizationOrder order) { return EnumName(kOrders, order); }
 std::string_view ToString(ScaleDtype dtype) { return EnumName(kScaleDtypes, dtype); }
-std::string_view ToString(ClipSearch clip) { return EnumName(kClipSearches, clip); }
+std::string_view ToString(ClipSearch clip) { return EnumName(ClipNames(), clip); }
 std::string_view ToString(ScaleRule rule) { return EnumName(kScaleRules, rule); }
 std::string_view ToString(QuantizationFormat format) { return EnumName(FormatNames(), format); }
 
@@ -113,7 +149,7 @@ absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name) {
   return ParseEnum<ScaleDtype>("scale dtype", kScaleDtypes, name);
 }
 absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name) {
-  return ParseEnum<ClipSearch>("clip search", kClipSearches, name);
+  return ParseEnum<ClipSearch>("clip search", ClipNames(), name);
 }
 
 absl::StatusOr<ScaleRule> ParseScaleRule(std::string_view name) {
@@ -192,8 +228,8 @@ bool NeedsStatistics(const QuantizerSpec& spec) {
 absl::Status Validate(const QuantizerSpec& spec) {
   PTQWATCH_RETURN_IF_ERROR(CheckNamed("method", spec.method, NamesOf(spec.method)));
   const bool any = !FixedBits(spec.format);  // CheckFormat knows the others
-  if (any && spec.bits != 2 && spec.bits != 3 && spec.bits != 4 && spec.bits != 8) {
-    return Invalid("bits", std::to_string(spec.bits), "2, 3, 4 or 8");
+  if (any && (spec.bits < 2 || spec.bits > 8)) {
+    return Invalid("bits", std::to_string(spec.bits), "2 to 8");
   }
   if (const int bits = FixedBits(spec.method).value_or(spec.bits); bits != spec.bits) {
     return Invalid("bits", std::to_string(spec.bits), StrCat(bits, " for ", ToString(spec.method)));
@@ -207,7 +243,7 @@ absl::Status Validate(const QuantizerSpec& spec) {
   PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("damp", spec.damp));
   PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("min_tokens_ratio", spec.min_tokens_ratio));
   PTQWATCH_RETURN_IF_ERROR(CheckNamed("scale_dtype", spec.scale_dtype, kScaleDtypes));
-  PTQWATCH_RETURN_IF_ERROR(CheckNamed("clip", spec.clip, kClipSearches));
+  PTQWATCH_RETURN_IF_ERROR(CheckRange(spec));
   return CheckNotNegative("outlier_threshold", spec.outlier_threshold);
 }
 
@@ -225,7 +261,8 @@ std::string Describe(const QuantizerSpec& spec) {
       text += StrCat(" g", spec.group_size);
     }
   } else if (method.grid) {
-    text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym");
+    text += StrCat(" g", spec.group_size, spec.symmetric ? " sym" : " asym",
+                   spec.narrow_range ? " narrow" : "");
   }
   if (spec.group_rows != 1) text += StrCat(" rows ", spec.group_rows);
   if (spec.rotation != 0) text += StrCat(" rotation ", spec.rotation);
@@ -236,7 +273,10 @@ std::string Describe(const QuantizerSpec& spec) {
       text += StrCat(" min_tokens ", Shortest(spec.min_tokens_ratio));
     }
   }
-  if (method.grid && spec.clip == ClipSearch::kMse) text += " clip mse";
+  if (method.grid && spec.clip != ClipSearch::kNone) {
+    text += StrCat(" clip ", ToString(spec.clip));
+    if (spec.clip_value != 0) text += StrCat(" ", Shortest(spec.clip_value));
+  }
   if (method.outliers) text += StrCat(" threshold ", Shortest(spec.outlier_threshold));
   if (spec.scale_dtype != defaults.scale_dtype) {
     text += StrCat(" scale ", ToString(spec.scale_dtype));

@@ -32,7 +32,7 @@ class QuantizerFields(typing.TypedDict, total=False):
     """"rtn" round to nearest; "gptq" arXiv 2210.17323; "awq" arXiv 2306.00978; "llm_int8" arXiv 2208.07339; "nf4" arXiv
     2305.14314. Default "gptq"."""
     bits: int
-    """2, 3, 4 or 8. Default: those of the format or the method, else 4."""
+    """2 to 8. Default: those of the format or the method, else 4."""
     format: str
     """The number format: "int" (default), "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp8" (OCP Microscaling Formats 1.0) or
     "nvfp4". RTN and GPTQ only."""
@@ -47,6 +47,8 @@ class QuantizerFields(typing.TypedDict, total=False):
     2509.23202); 0 (default): none. RTN and GPTQ only."""
     symmetric: bool
     """Grids that cover +-max|w| (default), or [min(w, 0), max(w, 0)]."""
+    narrow_range: bool
+    """Symmetric integer grids only: codes from 1, so that there are 2^(bits-1) - 1 steps on either side of zero. Default False."""
     order: str
     """The order of GPTQ's columns: "act" (default), by descending diag(H), or "none"."""
     damp: float
@@ -56,8 +58,11 @@ class QuantizerFields(typing.TypedDict, total=False):
     scale_dtype: str
     """The type of scales: "f32" (default), "f16" or "bf16"."""
     clip: str
-    """"mse": each grid covers the range with the smallest error; "none" (default): all of its group. Not for LLM.int8 and
-    NF4."""
+    """The range of each grid. "none" (default): all of its group; "mse": the part with the smallest error; for symmetric
+    integer grids "percentile": +- the clip_value-th percentile of |w|, as torch.quantile gives it, and "std": +- clip_value
+    standard deviations, as torch.std gives them. Not for LLM.int8 and NF4."""
+    clip_value: float
+    """"percentile": above 0, up to 100; "std": above 0. Other rules: 0 (default)."""
     outlier_threshold: float
     """LLM.int8: inputs that reach this stay in full precision. Default 6."""
     baselines: bool

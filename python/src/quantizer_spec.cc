@@ -28,11 +28,13 @@ constexpr void VisitSpec(QuantizerSpec& spec, Visitor&& visit) {
   visit("group_rows", spec.group_rows);
   visit("rotation", spec.rotation);
   visit("symmetric", spec.symmetric);
+  visit("narrow_range", spec.narrow_range);
   visit("order", spec.order, ParseQuantizationOrder);
   visit("damp", spec.damp);
   visit("min_tokens_ratio", spec.min_tokens_ratio);
   visit("scale_dtype", spec.scale_dtype, ParseScaleDtype);
   visit("clip", spec.clip, ParseClipSearch);
+  visit("clip_value", spec.clip_value);
   visit("outlier_threshold", spec.outlier_threshold);
   visit("baselines", spec.baselines);
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,47 @@ class RoundedWeight {
   std::vector<uint8_t> codes_;
 };
 
+struct RangeRule {
+  ClipSearch clip;
+  double value;
+};
+constexpr RangeRule kRangeRules[] = {{ClipSearch::kNone, 0},
+                                     {ClipSearch::kStd, 12.85},
+                                     {ClipSearch::kPercentile, 99.99984},
+                                     {ClipSearch::kPercentile, 99.5},
+                                     {ClipSearch::kPercentile, 90}};
+
+// RTN at 6 bits with each rule over the same without one.
+void PrintRangeRatios(int repeats) {
+  std::printf("\nRTN with a rule for ranges on one thread, Quantize / Quantize without one |");
+  for (const RangeRule& rule : kRangeRules) {
+    std::printf(" %s %g |", std::string(ToString(rule.clip)).c_str(), rule.value);
+  }
+  std::printf("\n");
+  for (const int64_t size : {1024, 4096}) {
+    const std::vector<float> weight = Gaussian(size * size, 3);
+    for (const int group_size : {128, -1}) {
+      std::vector<Times> times(std::size(kRangeRules));
+      for (int i = 0; i < repeats; ++i) {
+        for (size_t k = 0; k < times.size(); ++k) {
+          const QuantizerSpec spec{.method = QuantizationMethod::kRtn,
+                                   .bits = 6,
+                                   .group_size = group_size,
+                                   .narrow_range = true,
+                                   .clip = kRangeRules[k].clip,
+                                   .clip_value = kRangeRules[k].value};
+          times[k].Time(false, [&] {
+            Keep(OrFail(Quantize({weight.data(), size, size}, nullptr, spec), "RTN").codes.data());
+          });
+        }
+      }
+      std::printf("%lld^2 g%d |", static_cast<long long>(size), group_size);
+      for (const Times& time : times) std::printf(" %s |", Ratio(Over(time, times[0])).c_str());
+      std::printf("\n");
+    }
+  }
+}
+
 }  // namespace
 
 void PrintRoundingRatios(int repeats) {
@@ -97,6 +139,7 @@ void PrintRoundingRatios(int repeats) {
                   Ratio(Over(times.stored_size, times.quantize)).c_str());
     }
   }
+  PrintRangeRatios(repeats);
 }
 
 }  // namespace ptqwatch::benchmarks

@@ -85,20 +85,27 @@ double TakeReal(ByteReader& bytes, double usual) {
 }
 
 QuantizerSpec TakeSpec(ByteReader& bytes) {
-  constexpr int kBits[] = {2, 3, 4, 8, 4, 5};
+  constexpr int kBits[] = {2, 3, 4, 8, 4, 5, 6, 9};
   constexpr int kGroups[] = {-1, 1, 3, 8, 32, 128, 0, std::numeric_limits<int>::max()};
   QuantizerSpec spec;
   spec.method = static_cast<QuantizationMethod>(bytes.UpTo(5));
-  spec.bits = kBits[bytes.UpTo(5)];
+  spec.bits = kBits[bytes.UpTo(7)];
   spec.group_size = kGroups[bytes.UpTo(7)];
   spec.symmetric = bytes.UpTo(1) == 0;
   spec.order = static_cast<QuantizationOrder>(bytes.UpTo(1));
   spec.damp = TakeReal(bytes, 0.01);
   spec.min_tokens_ratio = TakeReal(bytes, 0);
   spec.scale_dtype = static_cast<ScaleDtype>(bytes.UpTo(2));
-  spec.clip = static_cast<ClipSearch>(bytes.UpTo(1));
+  spec.clip = static_cast<ClipSearch>(bytes.UpTo(3));
+  const bool by_rule = spec.clip == ClipSearch::kPercentile || spec.clip == ClipSearch::kStd;
+  if (by_rule) spec.clip_value = TakeReal(bytes, 2);
+  spec.narrow_range = bytes.UpTo(3) == 0;
   spec.outlier_threshold = TakeReal(bytes, 6);
   // Most inputs should get past Validate.
+  if ((by_rule || spec.narrow_range) && bytes.UpTo(7) != 0) {
+    spec.symmetric = true;
+    spec.method = static_cast<QuantizationMethod>(bytes.UpTo(2));
+  }
   if (spec.method == QuantizationMethod::kLlmInt8 && bytes.UpTo(7) != 0) spec.bits = 8;
   if (spec.method == QuantizationMethod::kNf4 && bytes.UpTo(7) != 0) spec.bits = 4;
   return spec;
@@ -238,9 +245,10 @@ void Check(const Problem& problem) {
     return;
   }
   CheckSizes(problem, *result, what);
+  const int bottom = problem.spec.narrow_range ? 1 : 0;
   const int top = (1 << problem.spec.bits) - 1;
   Require(std::all_of(result->codes.begin(), result->codes.end(),
-                      [top](uint8_t code) { return code <= top; }),
+                      [=](uint8_t code) { return code >= bottom && code <= top; }),
           "codes fit their bits", what);
   Require(AllFinite(result->scale) && AllFinite(result->zero), "grids are finite", what);
   Require(AllFinite(result->dequantized), "decoded weights are finite", what);

@@ -203,7 +203,7 @@ class BadInput(unittest.TestCase):
         for schedule in ("0s", "nans", "5/decades", "0/decade", "s", "10 20"):
             self.refused("--every", schedule, says=["--every", f"'{schedule}'"], short=False)
         self.refused("--decay-density", "0", says=["--decay-density", "0"])
-        self.refused("--bits", "5", says=["--bits", "5"])
+        self.refused("--bits", "9", says=["--bits", "9"])
         self.refused("--methods", "magic", says=["--methods", "magic"])
         self.refused("--calibration", "both", says=["--calibration", "both"])
         self.refused("--monitor", "maybe", says=["--monitor", "maybe"])

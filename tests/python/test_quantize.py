@@ -170,7 +170,7 @@ def test_bad_data_is_named_in_the_status():
 
 
 @pytest.mark.parametrize("arguments, fields, error, message", [
-    ((), {"bits": 5}, ValueError, r"bits is 5; it must be 2, 3, 4 or 8"),
+    ((), {"bits": 9}, ValueError, r"bits is 9; it must be 2 to 8"),
     ((), {"bit": 4}, TypeError, r"no field 'bit'; the nearest is 'bits'"),
     ((), {"bits": 4.0}, TypeError, r"bits is 4\.0; it must be an int"),
     ((), {"threads": "2"}, TypeError, r"threads is '2'; it must be an int"),

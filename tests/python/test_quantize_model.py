@@ -174,7 +174,7 @@ def test_leaves_the_model_and_its_mode_alone():
     (("gptq4",), {}, TypeError, r"quantizers is 'gptq4'; it must be a list"),
     ((["gptq"],), {}, ValueError, r"'gptq' is not a quantizer"),
     (([4],), {}, TypeError, r"a quantizer is 4"),
-    (([{"bits": 7}],), {}, ValueError, r"bits is 7"),
+    (([{"bits": 9}],), {}, ValueError, r"bits is 9"),
     ((["rtn4"],), {"overrides": {"up.*": "rtn9"}}, ValueError, r"9"),
     ((["rtn4"],), {"overrides": [("up.*", "rtn8")]}, TypeError, r"overrides is \[\('up.*; it must be a dict"),
     ((["rtn4"],), {"include": "up.*"}, TypeError, r"include is 'up\.\*'; it must be a list of globs"),

@@ -27,10 +27,17 @@ void AddEnum(CLI::App& app, const std::string& name, T* value,
       ->default_str(std::string(ToString(*value)));
 }
 
+void AddSwitch(CLI::App& app, const std::string& name, bool* value, const std::string& help) {
+  app.add_option_function<std::string>(
+         name, [value](const std::string& text) { *value = text == "on"; }, help)
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str(*value ? "on" : "off");
+}
+
 void AddSpec(CLI::App& app, QuantizerSpec* spec) {
   AddEnum(app, "--method", &spec->method, &ParseQuantizationMethod,
           "Method whose codes the format can hold, such as rtn and gptq");
-  app.add_option("--bits", spec->bits, "Bits of a code: 2, 3, 4 or 8")->capture_default_str();
+  app.add_option("--bits", spec->bits, "Bits of a code: 2 to 8")->capture_default_str();
   app.add_option("--group-size", spec->group_size, "Inputs that share a scale; -1: a whole row")
       ->capture_default_str();
   app.add_option("--group-rows", spec->group_rows,
@@ -38,17 +45,21 @@ void AddSpec(CLI::App& app, QuantizerSpec* spec) {
       ->capture_default_str();
   AddEnum(app, "--scale-rule", &spec->scale_rule, &ParseScaleRule,
           "mxfp4, mxfp8: how a block's power of two is chosen: floor, even or rceil");
-  app.add_option_function<std::string>(
-         "--symmetric", [spec](const std::string& value) { spec->symmetric = value == "on"; },
-         "Grids around zero (on) or between the extremes of each group (off)")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->default_str("on");
+  AddSwitch(app, "--symmetric", &spec->symmetric,
+            "Grids around zero (on) or between the extremes of each group (off)");
+  AddSwitch(app, "--narrow-range", &spec->narrow_range,
+            "As many steps on either side of zero: codes from 1 (on), or from 0 (off)");
   AddEnum(app, "--order", &spec->order, &ParseQuantizationOrder,
           "Order of the columns in GPTQ: by activity (act) or unchanged (none)");
   app.add_option("--damp", spec->damp, "GPTQ: damping, relative to the mean diagonal of H")
       ->capture_default_str();
   AddEnum(app, "--clip", &spec->clip, &ParseClipSearch,
-          "Shrink grids if that lowers the error (mse), or never (none)");
+          "The range of a grid: the largest weight (none), less if that lowers the error (mse), or "
+          "what --clip-value says: a percentile of the magnitudes (percentile), or a number of "
+          "standard deviations (std)");
+  app.add_option("--clip-value", spec->clip_value,
+                 "With --clip percentile, above 0 and up to 100; with std, above 0")
+      ->capture_default_str();
   AddEnum(app, "--scale-dtype", &spec->scale_dtype, &ParseScaleDtype,
           "Type of stored scales: f16, or bf16 (compressed-tensors)");
 }

@@ -17,6 +17,7 @@ struct GridShape {
   int64_t group_rows = 1;  ///< rows that share a scale
   int bits = 4;
   bool symmetric = true;
+  bool narrow_range = false;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   NumberFormat format = {};
   ScaleRule scale_rule = ScaleRule::kEven;
@@ -25,6 +26,7 @@ struct GridShape {
   PTQWATCH_HOST_DEVICE int64_t GroupOf(int64_t col) const {
     return static_cast<uint32_t>(col) / static_cast<uint32_t>(group_size);
   }
+  PTQWATCH_HOST_DEVICE float Bottom() const { return narrow_range ? 1.0f : 0.0f; }
   PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
 };
 
@@ -39,10 +41,11 @@ struct Grids {
 /// Points scale * (code - zero).
 class IntegerPoints {
  public:
-  PTQWATCH_HOST_DEVICE explicit IntegerPoints(const GridShape& grid) : top_(grid.Top()) {}
+  PTQWATCH_HOST_DEVICE explicit IntegerPoints(const GridShape& grid)
+      : bottom_(grid.Bottom()), top_(grid.Top()) {}
 
   PTQWATCH_HOST_DEVICE float Round(float w, float scale, float zero, uint8_t* code) const {
-    const float nearest = CodeOf(w, scale, zero, top_);
+    const float nearest = CodeOf(w, scale, zero, bottom_, top_);
     *code = static_cast<uint8_t>(nearest);
     return scale * (nearest - zero);
   }
@@ -51,6 +54,7 @@ class IntegerPoints {
   }
 
  private:
+  float bottom_;
   float top_;
 };
 
@@ -96,7 +100,7 @@ PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_fac
     low = -1;
     high = 1;
   }
-  float exact = (high - low) / grid.Top();
+  float exact = (high - low) / (grid.Top() - grid.Bottom());
   const float smallest = FloatFromBits(1);
   if (!(exact > smallest)) exact = smallest;
   const float rounded = RoundToDtype(exact, grid.scale_dtype);

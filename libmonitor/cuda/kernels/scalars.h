@@ -60,10 +60,11 @@ PTQWATCH_HOST_DEVICE inline float RoundToDtype(float value, ScaleDtype dtype) {
 
 PTQWATCH_HOST_DEVICE inline float Larger(float a, float b) { return b > a ? b : a; }
 
-/// The code of a number on a grid. NaN gives 0.
-PTQWATCH_HOST_DEVICE inline float CodeOf(float w, float scale, float zero, float top) {
+/// The code of a number on a grid. NaN gives `bottom`.
+PTQWATCH_HOST_DEVICE inline float CodeOf(float w, float scale, float zero, float bottom,
+                                         float top) {
   const float steps = rintf(w / scale) + zero;
-  if (!(steps > 0)) return 0;
+  if (!(steps > bottom)) return bottom;
   return steps < top ? steps : top;
 }
 

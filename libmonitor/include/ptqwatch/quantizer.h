@@ -87,9 +87,11 @@ enum class ScaleDtype { kFloat32, kFloat16, kBFloat16 };
 PTQWATCH_EXPORT std::string_view ToString(ScaleDtype dtype);
 PTQWATCH_EXPORT absl::StatusOr<ScaleDtype> ParseScaleDtype(std::string_view name);
 
-/// Whether a grid may cover less than the largest weight of its group.
+/// The range that a grid covers. The last two are for symmetric integer grids, and take
+/// QuantizerSpec::clip_value; where they give no positive range, as for zeros, a constant or a
+/// single weight, the grid covers max|w|.
 enum class ClipSearch {
-  kNone,
+  kNone,  ///< all weights of the group
   /// Picks the range with the smallest error; the first one on a tie.
   ///   RTN, GPTQ  80 shrink factors 1, 0.99, ..., 0.21 of both ends of the range. Error: the sum
   ///              of diag(H)_j (w_j - q_j)^2 over the group; without statistics diag(H) is 1.
@@ -97,8 +99,13 @@ enum class ClipSearch {
   ///              clipping. Error: dW H_gg dW^T with the group's diagonal block of H. Clipping is
   ///              dropped, and status_detail says so, if it raises the loss of the whole layer.
   kMse,
+  /// +- the clip_value-th percentile of |w|, interpolated linearly as by torch.quantile.
+  kPercentile,
+  /// +- clip_value standard deviations of the weights, unbiased as by torch.std. May be more than
+  /// max|w|.
+  kStd,
 };
-/// "none", "mse".
+/// "none", "mse", "percentile", "std".
 PTQWATCH_EXPORT std::string_view ToString(ClipSearch clip);
 PTQWATCH_EXPORT absl::StatusOr<ClipSearch> ParseClipSearch(std::string_view name);
 
@@ -121,7 +128,7 @@ PTQWATCH_EXPORT absl::StatusOr<CalibrationMode> ParseCalibrationMode(std::string
 /// `outlier_threshold`.
 struct QuantizerSpec {
   QuantizationMethod method = QuantizationMethod::kGptq;
-  int bits = 4;  ///< 2, 3, 4 or 8
+  int bits = 4;  ///< 2 to 8
   /// RTN and GPTQ only. A format other than integers decides bits, is symmetric, and MX and NVFP4
   /// formats also decide the group size.
   QuantizationFormat format = QuantizationFormat::kInt;
@@ -139,6 +146,9 @@ struct QuantizerSpec {
   /// Symmetric grids have zero = 2^(bits-1) and cover +-max|w|; asymmetric ones cover [min(w,0),
   /// max(w,0)].
   bool symmetric = true;
+  /// Symmetric integer grids only: codes are 1 .. 2^bits - 1, so that there are as many steps on
+  /// either side of zero, and scale = m / (2^(bits-1) - 1) for the range +-m.
+  bool narrow_range = false;
   QuantizationOrder order = QuantizationOrder::kStaticAct;  ///< GPTQ only
   double damp = 0.01;  ///< GPTQ only: added to diag(H), relative to the mean over live columns
   /// GPTQ only: the fewest calibration rows, as a multiple of the number of inputs. With fewer, RTN
@@ -146,6 +156,8 @@ struct QuantizerSpec {
   double min_tokens_ratio = 0.125;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   ClipSearch clip = ClipSearch::kNone;  ///< RTN, GPTQ and AWQ
+  /// kPercentile: above 0, up to 100. kStd: above 0. Other rules: 0.
+  double clip_value = 0;
   /// LLM.int8 only: if |x| of an input reaches this anywhere in the calibration data, its column of
   /// the weight stays in full precision. 0: keeps no column and needs no statistics.
   double outlier_threshold = 6.0;

@@ -104,7 +104,7 @@ void LoadTile(MatrixView weight, const Grid& grid, const ColumnMap& map, int64_t
       const bool real = g < grid.groups && r < have;
       const size_t at = static_cast<size_t>((first + r) * grid.groups + g);
       group->Scale(tile, g)[r] = real ? grid.scale[at] : 1;
-      group->Zero(tile, g)[r] = real ? grid.zero[at] : 0;
+      group->Zero(tile, g)[r] = real ? grid.zero[at] : grid.min_code();  // 0 decodes to 0
     }
   }
 }

@@ -245,6 +245,9 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   grid.format = &NumbersOf(spec);
   grid.scale_rule = spec.scale_rule;
   grid.symmetric = spec.symmetric;
+  grid.narrow_range = spec.narrow_range;
+  if (const ClipRule& rule = ClipRuleOf(spec); rule.limit != nullptr) grid.clip = &rule;
+  grid.clip_value = spec.clip_value;
   grid.scale_dtype = spec.scale_dtype;
   grid.group_size = GroupSizeOf(spec, cols);
   grid.groups = (cols + grid.group_size - 1) / grid.group_size;
@@ -286,7 +289,8 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
     high = 1;
   }
   // With denormal weights the quotient may be 0.
-  const float exact = std::max((high - low) / top, std::numeric_limits<float>::denorm_min());
+  const float exact =
+      std::max((high - low) / (top - grid->min_code()), std::numeric_limits<float>::denorm_min());
   const float scale = RoundScale(exact, grid->scale_dtype);
   // Adding 0 turns -0 into 0. A scale rounded far from the exact one may put zero past the end.
   const float zero = grid->symmetric ? static_cast<float>(1 << (grid->bits - 1))
@@ -304,8 +308,19 @@ float LargestOf(const float* weights, int64_t count) {
   return HWY_DYNAMIC_DISPATCH(LargestOnTarget)(weights, count);
 }
 
-bool FitRow(const float* weights, int64_t row, Grid* grid) {
-  return HWY_DYNAMIC_DISPATCH(FitRowOnTarget)(weights, row, grid);
+bool FitRow(const float* weights, int64_t row, Grid* grid, int64_t* clipped) {
+  if (grid->clip == nullptr) return HWY_DYNAMIC_DISPATCH(FitRowOnTarget)(weights, row, grid);
+  bool fits = true;
+  for (int64_t g = 0; g < grid->groups; ++g) {
+    const float* group = weights + grid->GroupBegin(g);
+    const int64_t count = grid->GroupCount(g);
+    const float largest = LargestOf(group, count);
+    float limit = grid->clip->limit(group, count, grid->clip_value);
+    if (!(limit > 0) || !std::isfinite(largest)) limit = largest;
+    if (clipped != nullptr) *clipped += limit < largest ? 1 : 0;
+    fits = FitGroup(-limit, limit, row, g, grid) && fits;
+  }
+  return fits;
 }
 
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
+#include "quantize/kernels/clip_rules.h"
 #include "quantize/kernels/number_format.h"
 
 namespace ptqwatch::internal {
@@ -14,8 +15,9 @@ namespace ptqwatch::internal {
 ///
 /// With lo = min(w, 0) and hi = max(w, 0) over a group, scale = (hi - lo) / (2^bits - 1).
 /// Asymmetric grids have zero = round(-lo / scale); symmetric ones first widen to +-max(-lo, hi)
-/// and have zero = 2^(bits-1). A group of zeros has lo = -1, hi = 1. All in float32. The scale is
-/// rounded to its dtype before anything is computed from it, and is never 0.
+/// and have zero = 2^(bits-1). A narrow range lacks the code 0, so it divides by 2^bits - 2. A
+/// group of zeros has lo = -1, hi = 1. All in float32. The scale is rounded to its dtype before
+/// anything is computed from it, and is never 0.
 ///
 /// With a floating-point format, scale = max(-lo, hi) / largest number, as the format stores
 /// scales, and zero = 0.
@@ -27,6 +29,9 @@ struct Grid {
   const NumberFormat* format = nullptr;
   ScaleRule scale_rule = ScaleRule::kEven;
   bool symmetric = true;
+  bool narrow_range = false;
+  const ClipRule* clip = nullptr;  ///< a rule with a limit; null: FitRow covers the whole range
+  double clip_value = 0;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   std::vector<float> scale;  ///< [rows, groups]
   std::vector<float> zero;   ///< [rows, groups]
@@ -34,6 +39,7 @@ struct Grid {
   float tensor_factor = 0;
   float tensor_scale = 0;  ///< NVFP4: the inverse, as QuantizedWeight has it
 
+  float min_code() const { return narrow_range ? 1.0f : 0.0f; }
   float max_code() const { return static_cast<float>((1 << bits) - 1); }
   int64_t GroupBegin(int64_t g) const { return g * group_size; }
   int64_t GroupCount(int64_t g) const { return std::min(group_size, cols - g * group_size); }
@@ -59,13 +65,14 @@ float LargestOf(const float* weights, int64_t count);
 /// or the scale overflows its dtype; the scale is then of no use.
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 
-/// Sets row `row`. Returns false if a weight is not finite or a scale overflows its dtype.
-bool FitRow(const float* weights, int64_t row, Grid* grid);
+/// Sets row `row`. Returns false if a weight is not finite or a scale overflows its dtype. If
+/// `clipped` is not null, adds the number of groups whose grid covers less than their range.
+bool FitRow(const float* weights, int64_t row, Grid* grid, int64_t* clipped = nullptr);
 
-/// Round to nearest: for integers, code = clamp(round_half_even(w / scale) + zero, 0, 2^bits - 1),
-/// decoded = scale * (code - zero). `codes` and `decoded` hold `cols` entries; either may be null,
-/// and `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives 0, or a zero
-/// of either sign for floating-point codes.
+/// Round to nearest: for integers, code = clamp(round_half_even(w / scale) + zero, min_code,
+/// max_code), decoded = scale * (code - zero). `codes` and `decoded` hold `cols` entries; either
+/// may be null, and `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives
+/// min_code, or a zero of either sign for floating-point codes.
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded);
 
 /// Sums over weights rounded by RoundRow to a grid with power-of-two scales.

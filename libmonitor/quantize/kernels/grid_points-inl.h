@@ -24,16 +24,18 @@ class IntegerPoints {
   using Floats = hn::Vec<D>;
   using Codes = hn::Vec<hn::RebindToSigned<D>>;
 
-  explicit IntegerPoints(const Grid& grid) : top_(hn::Set(D(), grid.max_code())) {}
+  explicit IntegerPoints(const Grid& grid)
+      : bottom_(hn::Set(D(), grid.min_code())), top_(hn::Set(D(), grid.max_code())) {}
 
   HWY_INLINE Floats Round(Floats w, Floats scale, Floats zero, Codes* code) const {
     const auto steps = hn::Add(hn::Round(hn::Div(w, scale)), zero);
-    const auto nearest = hn::Min(hn::Max(steps, hn::Zero(D())), top_);
+    const auto nearest = hn::Min(hn::Max(steps, bottom_), top_);
     *code = hn::ConvertTo(hn::RebindToSigned<D>(), nearest);
     return hn::Mul(scale, hn::Sub(nearest, zero));
   }
 
  private:
+  Floats bottom_;
   Floats top_;
 };
 

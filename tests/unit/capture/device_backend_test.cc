@@ -87,7 +87,7 @@ void ExpectSame(Outcome& host, Outcome& device, const CapturePlan& plan) {
 }
 
 std::vector<QuantizerSpec> AllMethods() {
-  std::vector<QuantizerSpec> specs(9, QuantizerSpec{.group_size = 16, .min_tokens_ratio = 0});
+  std::vector<QuantizerSpec> specs(12, QuantizerSpec{.group_size = 16, .min_tokens_ratio = 0});
   specs[0].method = QuantizationMethod::kRtn;
   specs[1].bits = 3;
   specs[2].method = QuantizationMethod::kAwq;
@@ -99,6 +99,14 @@ std::vector<QuantizerSpec> AllMethods() {
   specs[7].rotation = 16;
   specs[8].method = QuantizationMethod::kAwq;
   specs[8].clip = ClipSearch::kMse;  // by the host
+  specs[9].bits = 6;
+  specs[9].narrow_range = true;
+  specs[10].narrow_range = true;
+  specs[10].clip = ClipSearch::kStd;  // by the host
+  specs[10].clip_value = 2;
+  specs[11].method = QuantizationMethod::kRtn;
+  specs[11].clip = ClipSearch::kPercentile;  // by the host
+  specs[11].clip_value = 95;
   return specs;
 }
 

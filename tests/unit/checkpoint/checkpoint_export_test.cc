@@ -133,10 +133,11 @@ TEST(BitStream, PutsThreeBitsWhereGptqReadersLookForThem) {
 TEST(PackWeight, UnpacksToTheSameBits) {
   uint64_t seed = 0;
   for (const CheckpointFormat format : kBoth) {
-    for (const int bits : {2, 3, 4, 8}) {
+    for (int bits = 2; bits <= 8; ++bits) {
       for (const bool symmetric : {true, false}) {
         for (const int group_size : {-1, 32, 16}) {
           const QuantizerSpec spec = Spec(bits, group_size, symmetric);
+          if (!CheckPackable(format, spec, 32, 96).ok()) continue;
           SCOPED_TRACE(std::string(ToString(format)) + " " + Describe(spec));
           const QuantizedWeight weight = RandomWeight(spec, 32, 96, ++seed);
           const auto packed = PackWeight(format, spec, 32, 96, weight);
@@ -156,7 +157,7 @@ TEST(PackWeight, UnpacksToTheSameBits) {
 }
 
 TEST(PackWeight, CompressedTensorsTakesEveryShapeThatGroupsDivide) {
-  for (const int bits : {2, 3, 4, 8}) {
+  for (int bits = 2; bits <= 8; ++bits) {
     for (const auto& [rows, cols] : {std::pair(1, 1), std::pair(5, 7), std::pair(33, 21)}) {
       for (const bool symmetric : {true, false}) {
         const QuantizerSpec spec =
@@ -252,9 +253,22 @@ TEST(CheckPackable, SaysWhatDoesNotFit) {
     spec.scale_dtype = ScaleDtype::kFloat32;
     EXPECT_THAT(refusal(format, spec, 64, 96), HasSubstr("f32"));
     spec = good;
-    spec.bits = 5;
+    spec.bits = 9;
     EXPECT_THAT(refusal(format, spec, 64, 96), HasSubstr("bits"));
     EXPECT_THAT(refusal(format, good, 0, 96), HasSubstr("[0, 96]"));
+    spec.bits = 6;
+    spec.narrow_range = true;
+    spec.clip = ClipSearch::kStd;
+    spec.clip_value = 12.85;
+    EXPECT_EQ(CheckPackable(format, spec, 64, 96).ok(), format != CheckpointFormat::kGptqV2);
+    spec.bits = 8;
+    EXPECT_TRUE(CheckPackable(format, spec, 64, 96).ok());
+  }
+  for (const int bits : {5, 6, 7}) {
+    QuantizerSpec spec = good;
+    spec.bits = bits;
+    EXPECT_THAT(refusal(CheckpointFormat::kGptqV2, spec, 64, 96),
+                HasSubstr("bits " + std::to_string(bits) + ": gptq-v2 holds 2, 3, 4 or 8"));
   }
   QuantizerSpec bf16 = good;
   bf16.scale_dtype = ScaleDtype::kBFloat16;

@@ -181,6 +181,29 @@ TEST(DeviceAgreement, OtherMethodsAgree) {
   }
 }
 
+TEST(DeviceAgreement, EveryBitWidthAndNarrowRangesAgree) {
+  const auto device = testing::MakeTestDevice();
+  if (device == nullptr) return;
+  const Matrix weight = RandomMatrix(37, 150, 85);
+  const Matrix x = CorrelatedInputs(200, 150, 86);
+  for (const QuantizationMethod method :
+       {QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kAwq}) {
+    std::vector<QuantizerSpec> specs;  // they go through the kernels together
+    for (int bits = 2; bits <= 8; ++bits) {
+      QuantizerSpec spec = testing::SpecOf(method);
+      spec.bits = bits;
+      specs.push_back(spec);
+      spec.narrow_range = true;
+      specs.push_back(spec);
+    }
+    ExpectSame(*device, weight, &x, specs);
+  }
+  QuantizerSpec searched = testing::SpecOf(QuantizationMethod::kGptq);
+  searched.narrow_range = true;
+  searched.clip = ClipSearch::kMse;
+  ExpectSame(*device, weight, &x, searched);
+}
+
 TEST(DeviceAgreement, OtherMethodsAgreeOnAWideLayer) {
   const auto device = testing::MakeTestDevice();
   if (device == nullptr) return;

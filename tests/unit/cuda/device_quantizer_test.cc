@@ -125,12 +125,21 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
     EXPECT_EQ(DeviceQuantizer::WorkingBytes(layers).status().code(), code);
   };
   DeviceLayer layer = good;
-  layer.spec.bits = 5;
+  layer.spec.bits = 9;
   refused(layer, absl::StatusCode::kInvalidArgument);
   layer = good;
   layer.spec.method = QuantizationMethod::kAwq;
   layer.spec.clip = ClipSearch::kMse;
   refused(layer, absl::StatusCode::kUnimplemented);
+  for (const QuantizationMethod method :
+       {QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kAwq}) {
+    for (const ClipSearch clip : {ClipSearch::kPercentile, ClipSearch::kStd}) {
+      layer.spec = testing::SpecOf(method);
+      layer.spec.clip = clip;
+      layer.spec.clip_value = 3;
+      refused(layer, absl::StatusCode::kUnimplemented);
+    }
+  }
   layer = good;
   layer.weight = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);

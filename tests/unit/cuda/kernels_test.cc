@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "cuda/kernels/all_kernels.h"
@@ -73,19 +74,22 @@ TEST(Scalars, ConvertShortFloats) {
 
 TEST(Scalars, CodesOfNonFiniteNumbers) {
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(CodeOf(std::nanf(""), 1, 8, 15), 0);
-  EXPECT_EQ(CodeOf(infinity, 1, 8, 15), 15);
-  EXPECT_EQ(CodeOf(-infinity, 1, 8, 15), 0);
-  EXPECT_EQ(CodeOf(1, infinity, 8, 15), 8);
+  for (const float bottom : {0.0f, 1.0f}) {
+    EXPECT_EQ(CodeOf(std::nanf(""), 1, 8, bottom, 15), bottom);
+    EXPECT_EQ(CodeOf(infinity, 1, 8, bottom, 15), 15);
+    EXPECT_EQ(CodeOf(-infinity, 1, 8, bottom, 15), bottom);
+    EXPECT_EQ(CodeOf(1, infinity, 8, bottom, 15), 8);
+  }
   // Half to even.
-  EXPECT_EQ(CodeOf(0.5f, 1, 8, 15), 8);
-  EXPECT_EQ(CodeOf(1.5f, 1, 8, 15), 10);
+  EXPECT_EQ(CodeOf(0.5f, 1, 8, 0, 15), 8);
+  EXPECT_EQ(CodeOf(1.5f, 1, 8, 0, 15), 10);
 }
 
 TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
   for (const int64_t cols : {1, 31, 32, 100, 129}) {
-    for (const int bits : {2, 3, 4, 8}) {
-      for (const bool symmetric : {false, true}) {
+    for (int bits = 2; bits <= 8; ++bits) {
+      for (const auto& [symmetric, narrow] :
+           {std::pair{false, false}, {true, false}, {true, true}}) {
         Matrix w = RandomMatrix(5, cols, static_cast<uint64_t>(cols));
         for (int64_t c = 0; c < cols; ++c) {
           w.at(1, c) = 0;
@@ -95,6 +99,7 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
         QuantizerSpec spec;
         spec.bits = bits;
         spec.symmetric = symmetric;
+        spec.narrow_range = narrow;
         spec.group_size = 32;
         spec.scale_dtype = symmetric ? ScaleDtype::kFloat16 : ScaleDtype::kFloat32;
         Grid grid = EmptyGrid(5, cols, spec);
@@ -114,6 +119,7 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
                            .groups = grid.groups,
                            .bits = bits,
                            .symmetric = symmetric,
+                           .narrow_range = narrow,
                            .scale_dtype = spec.scale_dtype};
         fit.source.weight.at[0] = w.values.data();
         fit.scale.at[0] = scale.data();

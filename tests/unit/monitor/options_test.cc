@@ -111,8 +111,8 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   ExpectRefused(options, "quantizers", "{}");
   options = {};
   options.quantizers = {QuantizerSpec{}, QuantizerSpec{}};
-  options.quantizers[1].bits = 5;
-  ExpectRefused(options, "quantizers[1]", "5");
+  options.quantizers[1].bits = 9;
+  ExpectRefused(options, "quantizers[1]", "9");
   options = {};
   options.quantizers = {QuantizerSpec{}, QuantizerSpec{}};
   ExpectRefused(options, "quantizers[1]", "gptq b4");

@@ -184,7 +184,7 @@ TEST(QuantizeModel, RefusesBadOptionsByName) {
     return Message(status);
   };
   ModelQuantizationOptions options = Gptq3();
-  options.spec.bits = 5;
+  options.spec.bits = 9;
   EXPECT_THAT(refusal(options), HasSubstr("spec"));
   options = Gptq3();
   options.overrides = {{"*.up", {.damp = -1}}};

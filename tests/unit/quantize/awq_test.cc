@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "ptqwatch/quantizer.h"
@@ -51,13 +52,9 @@ std::vector<float> Decoded(const Matrix& weight, const std::vector<float>& s,
     for (int64_t begin = 0; begin < weight.cols; begin += group) {
       const int64_t end = std::min(weight.cols, begin + group);
       const auto scaled = [&](int64_t c) { return weight.at(r, c) * s[static_cast<size_t>(c)]; };
-      float low = 0;
-      float high = 0;
-      for (int64_t c = begin; c < end; ++c) {
-        low = std::min(low, scaled(c));
-        high = std::max(high, scaled(c));
-      }
-      const testing::GroupGrid grid(low, high, spec);
+      std::vector<float> of_group;
+      for (int64_t c = begin; c < end; ++c) of_group.push_back(scaled(c));
+      const testing::GroupGrid grid(of_group, spec);
       for (int64_t c = begin; c < end; ++c) {
         decoded.push_back(grid.Nearest(scaled(c)) / s[static_cast<size_t>(c)]);
       }
@@ -108,6 +105,29 @@ TEST(Awq, AgreesWithTheDefinition) {
         }
       }
     }
+  }
+}
+
+TEST(Awq, TakesARangeByRuleAtEveryChannelScale) {
+  const Matrix weight = RandomMatrix(20, 70, 60);
+  const GramStatistics statistics = Gram(CorrelatedInputs(50, 70, 61));
+  QuantizerSpec spec = Awq(5, 32, true);
+  spec.narrow_range = true;
+  for (const auto& [clip, value] : {std::pair{ClipSearch::kNone, 0.0},
+                                    {ClipSearch::kPercentile, 97.5},
+                                    {ClipSearch::kStd, 2.0}}) {
+    spec.clip = clip;
+    spec.clip_value = value;
+    const QuantizedWeight got = RunOk(weight, &statistics, spec);
+    for (size_t i : {0, 7, 19}) {
+      const std::vector<float> s = ChannelScale(statistics, static_cast<double>(i) / 20);
+      const double loss = testing::NaiveTrace(weight.values, Decoded(weight, s, spec), statistics);
+      EXPECT_NEAR(got.search_losses[i], loss, 1e-6 * loss) << Describe(spec);
+    }
+    EXPECT_EQ(got.dequantized, Decoded(weight, got.channel_scale, spec)) << Describe(spec);
+    const int64_t groups = 20 * 3;
+    EXPECT_EQ(got.clipped_groups, clip == ClipSearch::kPercentile ? groups : got.clipped_groups);
+    EXPECT_EQ(got.clipped_groups > 0, clip != ClipSearch::kNone) << Describe(spec);
   }
 }
 

@@ -90,12 +90,15 @@ std::vector<Problem> ManyShapes() {
 
 std::vector<QuantizerSpec> ManySpecs(int group) {
   std::vector<QuantizerSpec> specs;
-  for (int bits : {2, 3, 4, 8}) {
+  for (int bits = 2; bits <= 8; ++bits) {
     for (bool symmetric : {true, false}) {
       for (QuantizationOrder order : {QuantizationOrder::kNone, QuantizationOrder::kStaticAct}) {
         specs.push_back(GptqSpec(bits, group, symmetric, order));
       }
     }
+    QuantizerSpec narrow = GptqSpec(bits, group, true, QuantizationOrder::kStaticAct);
+    narrow.narrow_range = true;
+    specs.push_back(narrow);
   }
   return specs;
 }
@@ -106,6 +109,25 @@ TEST(Gptq, AgreesWithTheDefinitionOnManyShapes) {
     const GramStatistics exact = testing::NaiveGram(problem.inputs);
     for (const QuantizerSpec& spec : ManySpecs(problem.group)) {
       ExpectAgrees(problem.weight, exact, exact, spec);
+    }
+  }
+}
+
+TEST(Gptq, AgreesWithTheDefinitionOnRangesByRule) {
+  for (const Problem& problem : ManyShapes()) {
+    const GramStatistics exact = testing::NaiveGram(problem.inputs);
+    for (const bool narrow : {false, true}) {
+      for (const auto& [clip, value] : {std::pair{ClipSearch::kPercentile, 100.0},
+                                        {ClipSearch::kPercentile, 99.0},
+                                        {ClipSearch::kPercentile, 60.0},
+                                        {ClipSearch::kStd, 2.5},
+                                        {ClipSearch::kStd, 12.85}}) {
+        QuantizerSpec spec = GptqSpec(6, problem.group, true, QuantizationOrder::kStaticAct);
+        spec.narrow_range = narrow;
+        spec.clip = clip;
+        spec.clip_value = value;
+        ExpectAgrees(problem.weight, exact, exact, spec);
+      }
     }
   }
 }

@@ -59,7 +59,18 @@ std::vector<QuantizerSpec> ManySpecs() {
   add([](QuantizerSpec& s) { s.group_size = 32; });
   add([](QuantizerSpec& s) { s.symmetric = false; });
   add([](QuantizerSpec& s) { s.scale_dtype = ScaleDtype::kFloat16; });
+  add([](QuantizerSpec& s) { s.narrow_range = true; });
   add([](QuantizerSpec& s) { s.clip = ClipSearch::kMse; });
+  for (const double value : {2.0, 3.0}) {
+    add([value](QuantizerSpec& s) {
+      s.clip = ClipSearch::kStd;
+      s.clip_value = value;
+    });
+    add([value](QuantizerSpec& s) {
+      s.clip = ClipSearch::kPercentile;
+      s.clip_value = 90 + value;
+    });
+  }
   add([](QuantizerSpec& s) { s.order = QuantizationOrder::kNone; });
   add([](QuantizerSpec& s) { s.damp = 0.02; });
   add([](QuantizerSpec& s) { s.min_tokens_ratio = 1e6; });  // RTN stands in

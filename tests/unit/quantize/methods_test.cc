@@ -36,6 +36,11 @@ TEST(Methods, ClippedRtnUsesStatisticsButRunsWithout) {
   rtn.clip = ClipSearch::kMse;
   EXPECT_EQ(StatisticsOf(rtn), Statistics::kGramIfAny);
   EXPECT_FALSE(NeedsStatistics(rtn));
+  for (const ClipSearch by_weights : {ClipSearch::kPercentile, ClipSearch::kStd}) {
+    rtn.clip = by_weights;
+    rtn.clip_value = 3;
+    EXPECT_EQ(StatisticsOf(rtn), Statistics::kNone);
+  }
 }
 
 TEST(Methods, QuantizeRefusesExactlyWhatNeedsStatistics) {
@@ -55,10 +60,13 @@ TEST(Methods, ReserveTheBytesOfTheirFormulas) {
   };
   EXPECT_EQ(bytes(kRtn, ClipSearch::kNone), 79488);
   EXPECT_EQ(bytes(kRtn, ClipSearch::kMse), 85888);
+  EXPECT_EQ(bytes(kRtn, ClipSearch::kPercentile), 79488 + 4 * 32);
+  EXPECT_EQ(bytes(kRtn, ClipSearch::kStd), 79488);
   EXPECT_EQ(bytes(kGptq, ClipSearch::kNone), 153216);
   EXPECT_EQ(bytes(kGptq, ClipSearch::kMse), 159616);
   EXPECT_EQ(bytes(kAwq, ClipSearch::kNone), 79488);
   EXPECT_EQ(bytes(kAwq, ClipSearch::kMse), 120576);
+  EXPECT_EQ(bytes(kAwq, ClipSearch::kPercentile), 79488 + 4 * 32);
   EXPECT_EQ(bytes(kLlmInt8, ClipSearch::kMse), 82944);
   EXPECT_EQ(bytes(kNf4, ClipSearch::kMse), 78624);
 }

@@ -17,17 +17,14 @@ namespace {
 struct Grids {
   int64_t group = 0;
   int64_t groups = 0;
-  float top = 0;
-  std::vector<float> scale;
-  std::vector<float> zero;
+  std::vector<GroupGrid> grids;
 
-  size_t Index(int64_t r, int64_t c) const { return static_cast<size_t>(r * groups + c / group); }
-  int Code(int64_t r, int64_t c, float w) const {
-    const float steps = std::nearbyintf(w / scale[Index(r, c)]) + zero[Index(r, c)];
-    return static_cast<int>(std::min(std::max(steps, 0.0f), top));
+  const GroupGrid& At(int64_t r, int64_t c) const {
+    return grids[static_cast<size_t>(r * groups + c / group)];
   }
+  int Code(int64_t r, int64_t c, float w) const { return At(r, c).Code(w); }
   float Decode(int64_t r, int64_t c, int code) const {
-    return scale[Index(r, c)] * (static_cast<float>(code) - zero[Index(r, c)]);
+    return At(r, c).scale * (static_cast<float>(code) - At(r, c).zero);
   }
 };
 
@@ -35,27 +32,11 @@ Grids FitGrids(const Matrix& w, const QuantizerSpec& spec) {
   Grids grids;
   grids.group = spec.group_size < 0 ? w.cols : spec.group_size;
   grids.groups = (w.cols + grids.group - 1) / grids.group;
-  grids.top = static_cast<float>((1 << spec.bits) - 1);
   for (int64_t r = 0; r < w.rows; ++r) {
-    for (int64_t g = 0; g < grids.groups; ++g) {
-      float lo = 0;
-      float hi = 0;
-      for (int64_t c = g * grids.group; c < std::min(w.cols, (g + 1) * grids.group); ++c) {
-        lo = std::min(lo, w.at(r, c));
-        hi = std::max(hi, w.at(r, c));
-      }
-      if (spec.symmetric) {
-        hi = std::max(-lo, hi);
-        lo = -hi;
-      }
-      if (lo == 0 && hi == 0) {
-        lo = -1;
-        hi = 1;
-      }
-      const float scale = (hi - lo) / grids.top;
-      grids.scale.push_back(scale);
-      grids.zero.push_back(spec.symmetric ? static_cast<float>(1 << (spec.bits - 1))
-                                          : std::nearbyintf(-lo / scale));
+    const auto row = w.values.begin() + r * w.cols;
+    for (int64_t begin = 0; begin < w.cols; begin += grids.group) {
+      const std::vector<float> weights(row + begin, row + std::min(w.cols, begin + grids.group));
+      grids.grids.emplace_back(weights, spec);
     }
   }
   return grids;
@@ -157,7 +138,7 @@ GramStatistics Gram(const Matrix& x) {
 }
 
 GroupGrid::GroupGrid(float low, float high, const QuantizerSpec& spec)
-    : top(static_cast<float>((1 << spec.bits) - 1)) {
+    : bottom(spec.narrow_range ? 1.0f : 0.0f), top(static_cast<float>((1 << spec.bits) - 1)) {
   if (spec.symmetric) {
     high = std::max(-low, high);
     low = -high;
@@ -166,14 +147,60 @@ GroupGrid::GroupGrid(float low, float high, const QuantizerSpec& spec)
     low = -1;
     high = 1;
   }
-  scale = (high - low) / top;
-  zero = spec.symmetric ? static_cast<float>(1 << (spec.bits - 1)) : std::nearbyintf(-low / scale);
+  const int middle = 1 << (spec.bits - 1);
+  scale = spec.narrow_range ? high / static_cast<float>(middle - 1) : (high - low) / top;
+  zero = spec.symmetric ? static_cast<float>(middle) : std::nearbyintf(-low / scale);
 }
 
-float GroupGrid::Nearest(float w) const {
-  const float code = std::min(std::max(std::nearbyintf(w / scale) + zero, 0.0f), top);
-  return scale * (code - zero);
+float ClipLimit(const std::vector<float>& weights, const QuantizerSpec& spec) {
+  const size_t n = weights.size();
+  if (spec.clip == ClipSearch::kStd) {
+    long double mean = 0;
+    for (float w : weights) mean += static_cast<long double>(w);
+    mean /= static_cast<long double>(n);
+    long double squares = 0;
+    for (float w : weights) {
+      squares += (static_cast<long double>(w) - mean) * (static_cast<long double>(w) - mean);
+    }
+    const auto deviation = static_cast<float>(std::sqrt(squares / static_cast<long double>(n - 1)));
+    return static_cast<float>(spec.clip_value) * deviation;
+  }
+  std::vector<float> sorted;
+  for (float w : weights) sorted.push_back(std::abs(w));
+  std::sort(sorted.begin(), sorted.end());
+  const double rank =
+      static_cast<double>(static_cast<float>(spec.clip_value / 100)) * static_cast<double>(n - 1);
+  const float below = sorted[static_cast<size_t>(std::floor(rank))];
+  const float above = sorted[static_cast<size_t>(std::ceil(rank))];
+  const float gap = above - below;
+  const auto share = static_cast<float>(rank - std::floor(rank));
+  return static_cast<float>(
+      share < 0.5f
+          ? static_cast<double>(below) + static_cast<double>(share) * static_cast<double>(gap)
+          : static_cast<double>(above) - static_cast<double>(1 - share) * static_cast<double>(gap));
 }
+
+namespace {
+
+GroupGrid GridOver(const std::vector<float>& weights, const QuantizerSpec& spec) {
+  if (spec.clip == ClipSearch::kPercentile || spec.clip == ClipSearch::kStd) {
+    const float limit = ClipLimit(weights, spec);
+    if (limit > 0) return {-limit, limit, spec};
+  }
+  const auto [low, high] = std::minmax_element(weights.begin(), weights.end());
+  return {std::min(*low, 0.0f), std::max(*high, 0.0f), spec};
+}
+
+}  // namespace
+
+GroupGrid::GroupGrid(const std::vector<float>& weights, const QuantizerSpec& spec)
+    : GroupGrid(GridOver(weights, spec)) {}
+
+int GroupGrid::Code(float w) const {
+  return static_cast<int>(std::min(std::max(std::nearbyintf(w / scale) + zero, bottom), top));
+}
+
+float GroupGrid::Nearest(float w) const { return scale * (static_cast<float>(Code(w)) - zero); }
 
 GramStatistics WithHessian(std::vector<double> hessian) {
   GramStatistics statistics;
@@ -224,8 +251,10 @@ ReferenceResult ReferenceGptq(const Matrix& original, const GramStatistics& stat
   const Grids grids = FitGrids(weight, spec);
 
   ReferenceResult result;
-  result.scale = grids.scale;
-  result.zero = grids.zero;
+  for (const GroupGrid& grid : grids.grids) {
+    result.scale.push_back(grid.scale);
+    result.zero.push_back(grid.zero);
+  }
   result.damp_value = spec.damp * mean;
   result.order.resize(static_cast<size_t>(d));
   std::iota(result.order.begin(), result.order.end(), int64_t{0});

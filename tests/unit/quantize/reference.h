@@ -52,12 +52,20 @@ ReferenceResult ReferenceGptq(const Matrix& weight, const GramStatistics& statis
 /// The grid of one group by the definition, float32 scales.
 struct GroupGrid {
   GroupGrid(float low, float high, const QuantizerSpec& spec);
+  /// For the range of these weights, or that of the spec's clip rule.
+  GroupGrid(const std::vector<float>& weights, const QuantizerSpec& spec);
+  int Code(float w) const;
   float Nearest(float w) const;
 
+  float bottom = 0;
   float top = 0;
   float scale = 0;
   float zero = 0;
 };
+
+/// The end of the range +-limit of ClipSearch::kPercentile, from the sorted magnitudes, and kStd,
+/// in two passes.
+float ClipLimit(const std::vector<float>& weights, const QuantizerSpec& spec);
 
 /// tr(E H E^T), E = a - b, in float64.
 double NaiveTrace(const std::vector<float>& a, const std::vector<float>& b,

@@ -21,19 +21,18 @@ std::string MessageFor(const QuantizerSpec& spec) {
 
 TEST(QuantizerSpec, DefaultIsValid) { EXPECT_TRUE(Validate(QuantizerSpec{}).ok()); }
 
-TEST(QuantizerSpec, AllowsExactlyTheFourBitWidths) {
+TEST(QuantizerSpec, AllowsTwoToEightBits) {
   for (int bits = -1; bits <= 33; ++bits) {
     QuantizerSpec spec;
     spec.bits = bits;
-    const bool known = bits == 2 || bits == 3 || bits == 4 || bits == 8;
-    EXPECT_EQ(Validate(spec).ok(), known) << bits;
+    EXPECT_EQ(Validate(spec).ok(), bits >= 2 && bits <= 8) << bits;
   }
 }
 
 TEST(QuantizerSpec, NamesFieldAndValueWhenInvalid) {
   QuantizerSpec spec;
-  spec.bits = 5;
-  EXPECT_THAT(MessageFor(spec), HasSubstr("bits is 5"));
+  spec.bits = 9;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("bits is 9; it must be 2 to 8"));
   spec = {};
   spec.group_size = 0;
   EXPECT_THAT(MessageFor(spec), HasSubstr("group_size is 0"));
@@ -65,7 +64,7 @@ TEST(QuantizerSpec, NamesFieldAndValueWhenInvalid) {
 }
 
 TEST(QuantizerSpec, TakesOnlyTheBitsThatAMethodHas) {
-  for (int bits : {2, 3, 4, 8}) {
+  for (int bits = 2; bits <= 8; ++bits) {
     QuantizerSpec spec;
     spec.bits = bits;
     spec.method = QuantizationMethod::kLlmInt8;
@@ -81,6 +80,71 @@ TEST(QuantizerSpec, TakesOnlyTheBitsThatAMethodHas) {
     spec.method = QuantizationMethod::kAwq;
     EXPECT_TRUE(Validate(spec).ok());
   }
+}
+
+QuantizerSpec WithClip(ClipSearch clip, double value) {
+  QuantizerSpec spec;
+  spec.clip = clip;
+  spec.clip_value = value;
+  return spec;
+}
+
+TEST(QuantizerSpec, TakesAClipValueWhereARuleHasOne) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (double value : {1e-300, 50.0, 99.99984, 100.0}) {
+    EXPECT_TRUE(Validate(WithClip(ClipSearch::kPercentile, value)).ok()) << value;
+  }
+  for (double value : {1e-300, 12.85, 1e300}) {
+    EXPECT_TRUE(Validate(WithClip(ClipSearch::kStd, value)).ok()) << value;
+  }
+  for (double value : {0.0, -1.0, 100.5, kInfinity, std::nan("")}) {
+    EXPECT_THAT(MessageFor(WithClip(ClipSearch::kPercentile, value)),
+                HasSubstr("it must be above 0 and at most 100 for clip percentile"));
+  }
+  for (double value : {0.0, -1.0, kInfinity, std::nan("")}) {
+    EXPECT_THAT(MessageFor(WithClip(ClipSearch::kStd, value)),
+                HasSubstr("it must be finite and above 0 for clip std"));
+  }
+  EXPECT_THAT(MessageFor(WithClip(ClipSearch::kStd, 0)), HasSubstr("clip_value is 0;"));
+  EXPECT_THAT(MessageFor(WithClip(ClipSearch::kNone, 3)),
+              HasSubstr("clip_value is 3; it must be 0 for clip none"));
+  EXPECT_THAT(MessageFor(WithClip(ClipSearch::kMse, std::nan(""))),
+              HasSubstr("clip_value is nan; it must be 0 for clip mse"));
+}
+
+TEST(QuantizerSpec, HasRangesByRuleOnSymmetricIntegerGridsAlone) {
+  const auto refuse = [](QuantizerSpec spec, std::string_view where) {
+    const std::string text(where);
+    EXPECT_THAT(MessageFor(spec), HasSubstr("clip is std; it must be none or mse " + text));
+    spec.clip = ClipSearch::kNone;
+    spec.clip_value = 0;
+    EXPECT_TRUE(Validate(spec).ok());
+    spec.narrow_range = true;
+    EXPECT_THAT(MessageFor(spec), HasSubstr("narrow_range is true; it must be false " + text));
+  };
+  QuantizerSpec spec = WithClip(ClipSearch::kStd, 3);
+  spec.narrow_range = true;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.narrow_range = false;
+  spec.symmetric = false;
+  refuse(spec, "with symmetric false");
+  spec.symmetric = true;
+  for (const auto& [format, bits] :
+       {std::pair{QuantizationFormat::kFp8, 8}, {QuantizationFormat::kNvfp4, 4}}) {
+    spec.format = format;
+    spec.bits = bits;
+    refuse(spec, "for " + std::string(ToString(format)));
+  }
+  spec.format = QuantizationFormat::kInt;
+  for (const auto& [method, bits] :
+       {std::pair{QuantizationMethod::kLlmInt8, 8}, {QuantizationMethod::kNf4, 4}}) {
+    spec.method = method;
+    spec.bits = bits;
+    refuse(spec, "for " + std::string(ToString(method)));
+  }
+  spec = WithClip(ClipSearch::kPercentile, 99);
+  spec.group_rows = 4;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("group_rows is 4; it must be 1 with clip"));
 }
 
 TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
@@ -100,6 +164,15 @@ TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
   EXPECT_EQ(Describe(spec), "rtn b3 g-1 asym clip mse scale f16");
   spec.method = QuantizationMethod::kAwq;
   EXPECT_EQ(Describe(spec), "awq b3 g-1 asym clip mse scale f16");
+  spec = WithClip(ClipSearch::kStd, 12.85);
+  spec.bits = 6;
+  spec.group_size = -1;
+  spec.narrow_range = true;
+  EXPECT_EQ(Describe(spec), "gptq b6 g-1 sym narrow act damp 0.01 clip std 12.85");
+  spec = WithClip(ClipSearch::kPercentile, 99.99984);
+  spec.method = QuantizationMethod::kRtn;
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  EXPECT_EQ(Describe(spec), "rtn b4 g128 sym clip percentile 99.99984 scale f16");
   spec = {};
   spec.bits = 8;
   spec.method = QuantizationMethod::kLlmInt8;
@@ -152,8 +225,9 @@ TEST(QuantizerSpec, DefaultsAreRtnAndGptqAtThreeAndFourBits) {
 }
 
 TEST(ParseQuantizer, ReadsEveryShortName) {
-  for (std::string_view name : {"rtn3", "gptq8", "nf4", "llm_int8", "awq4", "gptq-nvfp4",
-                                "rtn-fp8_e4m3", "gptq-mxfp8", "gptq-mxfp4-h32", "rtn4-int-h64"}) {
+  for (std::string_view name :
+       {"rtn3", "gptq5", "gptq6", "gptq8", "awq7", "nf4", "llm_int8", "awq4", "gptq-nvfp4",
+        "rtn-fp8_e4m3", "gptq-mxfp8", "gptq-mxfp4-h32", "rtn4-int-h64"}) {
     const absl::StatusOr<QuantizerSpec> spec = ParseQuantizer(name);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(ShortName(KeyOf(*spec)), name);
@@ -166,7 +240,7 @@ TEST(ParseQuantizer, ReadsEveryShortName) {
 }
 
 TEST(ParseQuantizer, RefusesNamesOfNoQuantizer) {
-  for (std::string_view name : {"", "gptq", "4", "gptq-int", "hqq4", "gptq-fp6", "gptq5",
+  for (std::string_view name : {"", "gptq", "4", "gptq-int", "hqq4", "gptq-fp6", "gptq9",
                                 "awq-nvfp4", "gptq8-nvfp4", "gptq-mxfp4-h7", "gptq-mxfp4-hx"}) {
     EXPECT_EQ(ParseQuantizer(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
   }
@@ -213,11 +287,12 @@ TEST(QuantizationOrder, ParsesItsOwnNamesAlone) {
 }
 
 TEST(ClipSearch, ParsesItsOwnNamesAlone) {
-  for (ClipSearch clip : {ClipSearch::kNone, ClipSearch::kMse}) {
+  for (ClipSearch clip :
+       {ClipSearch::kNone, ClipSearch::kMse, ClipSearch::kPercentile, ClipSearch::kStd}) {
     EXPECT_EQ(*ParseClipSearch(ToString(clip)), clip);
   }
   EXPECT_THAT(std::string(ParseClipSearch("on").status().message()),
-              HasSubstr("unknown clip search 'on'; known are none and mse"));
+              HasSubstr("unknown clip search 'on'; known are none, mse, percentile and std"));
 }
 
 TEST(LayerStatus, ParsesItsOwnNamesAlone) {

@@ -23,7 +23,7 @@ enum class CheckpointFormat {
   kCompressedTensors,
   /// GPTQ with "checkpoint_format": "gptq_v2", which stores zeros unchanged: qweight I32[d b / 32,
   /// m] along inputs, qzeros I32[G, m b / 32] along outputs, scales F16[G, m], g_idx I32[d]. Both m
-  /// and d must be multiples of 32, a whole number of words at every bit-width.
+  /// and d must be multiples of 32, a whole number of words at every bit-width. 2, 3, 4 or 8 bits.
   kGptqV2,
 };
 /// "compressed-tensors", "gptq-v2".

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "unit/quantize/reference.h"
@@ -79,6 +80,26 @@ TEST(Grid, ClampsWhatLiesOutside) {
   grid.zero = {8.0f};
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_THAT(Codes(grid, {1e30f, -1e30f, inf, -inf}), ElementsAre(15, 0, 15, 0));
+}
+
+TEST(Grid, NarrowRangeHasAsManyStepsOnEitherSide) {
+  for (int bits = 2; bits <= 8; ++bits) {
+    QuantizerSpec spec = Spec(bits, -1, true);
+    spec.narrow_range = true;
+    const int steps = (1 << (bits - 1)) - 1;
+    // The ends lie on the grid, and what lies outside gets their codes.
+    const std::vector<float> row = {0.75f * static_cast<float>(steps), 0,
+                                    -0.75f * static_cast<float>(steps), 0.75f};
+    const Grid grid = FitOneRow(row, spec);
+    EXPECT_THAT(grid.scale, ElementsAre(0.75f));
+    const int zero = steps + 1;
+    EXPECT_THAT(grid.zero, ElementsAre(static_cast<float>(zero)));
+    EXPECT_THAT(Codes(grid, row), ElementsAre(zero + steps, zero, 1, zero + 1));
+    const float inf = std::numeric_limits<float>::infinity();
+    EXPECT_THAT(Codes(grid, {1e30f, -1e30f, inf, -inf}),
+                ElementsAre(zero + steps, 1, zero + steps, 1));
+    EXPECT_THAT(FitOneRow({0, 0}, spec).scale, ElementsAre(1.0f / static_cast<float>(steps)));
+  }
 }
 
 TEST(Grid, LastGroupMayBeShort) {
@@ -169,9 +190,10 @@ TEST(Grid, RoundsInPlace) {
 // Vector bodies and scalar tails, on every instruction set, must not differ in a bit.
 TEST(Grid, GivesTheSameBitsOnEveryTargetAndLength) {
   const testing::Matrix row = testing::RandomMatrix(1, 103, 3);
-  for (bool symmetric : {true, false}) {
-    for (int bits : {2, 3, 4, 8}) {
-      const QuantizerSpec spec = Spec(bits, 20, symmetric);
+  for (const auto& [symmetric, narrow] : {std::pair{true, false}, {false, false}, {true, true}}) {
+    for (int bits = 2; bits <= 8; ++bits) {
+      QuantizerSpec spec = Spec(bits, 20, symmetric);
+      spec.narrow_range = narrow;
       const testing::ReferenceResult expected =
           testing::ReferenceGptq(row, testing::NaiveGram(testing::RandomMatrix(200, 103, 4)), spec);
       for (int64_t target : testing::UsableTargets()) {
@@ -179,6 +201,7 @@ TEST(Grid, GivesTheSameBitsOnEveryTargetAndLength) {
         const Grid grid = FitOneRow(row.values, spec);
         EXPECT_EQ(grid.scale, expected.scale);
         EXPECT_EQ(grid.zero, expected.zero);
+        const float bottom = narrow ? 1.0f : 0.0f;
         const float top = grid.max_code();
         std::vector<uint8_t> codes(row.values.size());
         std::vector<float> decoded(row.values.size());
@@ -189,7 +212,7 @@ TEST(Grid, GivesTheSameBitsOnEveryTargetAndLength) {
         for (size_t i = 0; i < codes.size(); ++i) {
           const size_t g = i / 20;
           const float steps = std::nearbyint(row.values[i] / grid.scale[g]) + grid.zero[g];
-          ASSERT_EQ(static_cast<float>(codes[i]), std::fmin(std::fmax(steps, 0.0f), top)) << i;
+          ASSERT_EQ(static_cast<float>(codes[i]), std::fmin(std::fmax(steps, bottom), top)) << i;
         }
       }
     }
