@@ -1,5 +1,8 @@
 #include "capture/layer_selection.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
 #include "base/glob.h"
 #include "base/strings.h"
 #include "ptqwatch/report.h"
@@ -21,10 +24,30 @@ std::string WhyNotSelected(const LayerSelection& selection, const std::vector<st
   return "matches no include pattern";
 }
 
+absl::Status ValidateOverrides(const SpecOverrides& overrides,
+                               absl::Span<const QuantizerSpec> quantizers) {
+  std::vector<std::string> names;
+  for (const QuantizerSpec& spec : quantizers) names.push_back(ShortName(KeyOf(spec)));
+  for (const SpecOverride& given : overrides) {
+    const std::string field = StrCat("overrides['", given.layers, "']");
+    if (const absl::Status status = Validate(given.spec); !status.ok()) {
+      return absl::InvalidArgumentError(StrCat(field, ": ", status));
+    }
+    if (given.of.empty() || std::find(names.begin(), names.end(), given.of) != names.end()) {
+      continue;
+    }
+    return absl::InvalidArgumentError(StrCat(
+        field, ".of = '", given.of, "': is none of the quantizers, ", absl::StrJoin(names, ", ")));
+  }
+  return absl::OkStatus();
+}
+
 const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,
                                   std::string_view layer) {
-  for (const auto& [pattern, override_spec] : overrides) {
-    if (KeyOf(override_spec) == KeyOf(spec) && GlobMatch(pattern, layer)) return override_spec;
+  for (const SpecOverride& given : overrides) {
+    const bool of_spec =
+        given.of.empty() ? KeyOf(given.spec) == KeyOf(spec) : given.of == ShortName(KeyOf(spec));
+    if (of_spec && GlobMatch(given.layers, layer)) return given.spec;
   }
   return spec;
 }

@@ -3,9 +3,10 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "ptqwatch/options.h"
 
 namespace ptqwatch::internal {
@@ -14,7 +15,12 @@ namespace ptqwatch::internal {
 std::string WhyNotSelected(const LayerSelection& selection, const std::vector<std::string>& names);
 
 /// MonitorOptions::overrides.
-using SpecOverrides = std::vector<std::pair<std::string, QuantizerSpec>>;
+using SpecOverrides = std::vector<SpecOverride>;
+
+/// InvalidArgument that begins with "overrides['<glob>']" if a spec is invalid, or if `of` names
+/// none of `quantizers`.
+absl::Status ValidateOverrides(const SpecOverrides& overrides,
+                               absl::Span<const QuantizerSpec> quantizers);
 
 /// The spec that `overrides` give a layer in place of `spec`; `spec` itself if none matches.
 const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,

@@ -1,3 +1,4 @@
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -15,26 +16,15 @@ namespace {
 
 using nlohmann::json;
 
-// `weights` and the names of formats as in the presets of compressed-tensors.
-json ConfigOf(std::string_view format, json weights, const std::vector<std::string>& left_out) {
-  return {
-      {"quant_method", "compressed-tensors"},
-      {"format", format},
-      {"quantization_status", "compressed"},
-      {"config_groups",
-       {{"group_0",
-         {{"targets", {"Linear"}},
+json GroupOf(std::string_view format, json targets, json weights) {
+  return {{"targets", std::move(targets)},
           {"weights", std::move(weights)},
           {"input_activations", nullptr},
           {"output_activations", nullptr},
-          {"format", format}}}}},
-      {"ignore", left_out},
-      {"kv_cache_scheme", nullptr},
-      {"global_compression_ratio", nullptr},
-  };
+          {"format", format}};
 }
 
-json FloatConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+json FloatWeights(const QuantizerSpec& spec) {
   const internal::NumberFormat& numbers = internal::NumbersOf(spec);
   json weights = {{"num_bits", spec.bits}, {"type", "float"},       {"symmetric", true},
                   {"strategy", "group"},   {"group_size", nullptr}, {"dynamic", false},
@@ -59,15 +49,15 @@ json FloatConfig(const QuantizerSpec& spec, const std::vector<std::string>& left
   } else {
     weights["strategy"] = spec.group_rows < 0 ? "tensor" : "channel";
   }
-  return ConfigOf(numbers.checkpoint_format, std::move(weights), left_out);
+  return weights;
 }
 
-json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
-  if (internal::NumbersOf(spec).is_float()) return FloatConfig(spec, left_out);
+json WeightsOf(const QuantizerSpec& spec) {
+  if (internal::NumbersOf(spec).is_float()) return FloatWeights(spec);
   const bool grouped = spec.group_size > 0;
   const bool ordered =
       internal::MethodOf(spec).factor && spec.order == QuantizationOrder::kStaticAct;
-  json weights = {
+  return {
       {"num_bits", spec.bits},
       {"type", "int"},
       {"symmetric", spec.symmetric},
@@ -76,7 +66,31 @@ json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::s
       {"dynamic", false},
       {"actorder", ordered ? json("weight") : json(nullptr)},
   };
-  return ConfigOf(internal::NumbersOf(spec).checkpoint_format, std::move(weights), left_out);
+}
+
+// Names of keys and formats are those in the presets of compressed-tensors. Readers take the group
+// that names a module before the one of its class.
+json CompressedTensorsConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out,
+                             const std::vector<QuantizedModule>& others) {
+  const std::string_view format = internal::NumbersOf(spec).checkpoint_format;
+  json groups = {{"group_0", GroupOf(format, {"Linear"}, WeightsOf(spec))}};
+  std::map<std::string, json> names;  // by what their weights are
+  for (const QuantizedModule& module : others) {
+    names[WeightsOf(module.spec).dump()].push_back(module.name);
+  }
+  for (const auto& [weights, modules] : names) {
+    const std::string group = internal::StrCat("group_", groups.size());
+    groups[group] = GroupOf(format, modules, json::parse(weights));
+  }
+  return {
+      {"quant_method", "compressed-tensors"},
+      {"format", format},
+      {"quantization_status", "compressed"},
+      {"config_groups", std::move(groups)},
+      {"ignore", left_out},
+      {"kv_cache_scheme", nullptr},
+      {"global_compression_ratio", nullptr},
+  };
 }
 
 std::string ExactPattern(const std::string& name) {
@@ -90,7 +104,8 @@ std::string ExactPattern(const std::string& name) {
 
 // desc_act makes readers sort columns. It is off, because groups follow the original order of the
 // columns, even if GPTQ visited them in another order.
-json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out) {
+json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_out,
+                const std::vector<QuantizedModule>& others) {
   json config = {
       {"quant_method", "gptq"},
       {"checkpoint_format", "gptq_v2"},
@@ -106,15 +121,22 @@ json GptqConfig(const QuantizerSpec& spec, const std::vector<std::string>& left_
   for (const std::string& name : left_out) {
     config["dynamic"]["-:" + ExactPattern(name)] = json::object();
   }
+  for (const auto& [name, of_module] : others) {
+    config["dynamic"]["+:" + ExactPattern(name)] = {{"bits", of_module.bits},
+                                                    {"group_size", of_module.group_size},
+                                                    {"sym", of_module.symmetric}};
+  }
   return config;
 }
 
 }  // namespace
 
 std::string QuantizationConfigJson(CheckpointFormat format, const QuantizerSpec& spec,
-                                   const std::vector<std::string>& left_out) {
-  const json config = format == CheckpointFormat::kGptqV2 ? GptqConfig(spec, left_out)
-                                                          : CompressedTensorsConfig(spec, left_out);
+                                   const std::vector<std::string>& left_out,
+                                   const std::vector<QuantizedModule>& others) {
+  const json config = format == CheckpointFormat::kGptqV2
+                          ? GptqConfig(spec, left_out, others)
+                          : CompressedTensorsConfig(spec, left_out, others);
   return config.dump(2, ' ', false, json::error_handler_t::replace);
 }
 

@@ -1,9 +1,12 @@
 #include "ptqwatch/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 #include "base/strings.h"
+#include "capture/layer_selection.h"
+#include "ptqwatch/report.h"
 
 namespace ptqwatch {
 namespace {
@@ -57,6 +60,38 @@ absl::Status ValidateComparison(const MonitorOptions& options) {
   if (options.further_probe_sets < 0) {
     return Invalid("further_probe_sets", StrCat(options.further_probe_sets),
                    "zero (off) or positive");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateQuantizers(const MonitorOptions& options) {
+  using internal::StrCat;
+  if (options.quantizers.empty()) return Invalid("quantizers", "{}", "one quantizer or more");
+  for (size_t i = 0; i < options.quantizers.size(); ++i) {
+    if (absl::Status status = Validate(options.quantizers[i]); !status.ok()) {
+      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "]: ", status));
+    }
+  }
+  for (size_t i = 0; i < options.quantizers.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!(options.quantizers[i] == options.quantizers[j])) continue;
+      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "] repeats [", j,
+                                               "]: ", Describe(options.quantizers[i])));
+    }
+  }
+  if (const absl::Status status =
+          internal::ValidateOverrides(options.overrides, options.quantizers);
+      !status.ok()) {
+    return absl::InvalidArgumentError(StrCat("MonitorOptions.", status));
+  }
+  for (const SpecOverride& given : options.overrides) {
+    const auto same = [&](const QuantizerSpec& spec) { return KeyOf(spec) == KeyOf(given.spec); };
+    if (!given.of.empty() ||
+        std::any_of(options.quantizers.begin(), options.quantizers.end(), same))
+      continue;
+    return absl::InvalidArgumentError(StrCat("MonitorOptions.overrides['", given.layers,
+                                             "']: ", ShortName(KeyOf(given.spec)),
+                                             " is none of the quantizers, and `of` names none"));
   }
   return absl::OkStatus();
 }
@@ -173,29 +208,11 @@ absl::Status Validate(const MonitorOptions& options) {
                    StrCat("zero with ranks = ", *options.ranks,
                           ", which agree on steps but have no common clock"));
   }
-  if (options.quantizers.empty()) return Invalid("quantizers", "{}", "one quantizer or more");
-  for (size_t i = 0; i < options.quantizers.size(); ++i) {
-    if (absl::Status status = Validate(options.quantizers[i]); !status.ok()) {
-      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "]: ", status));
-    }
-  }
-  for (size_t i = 0; i < options.quantizers.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (!(options.quantizers[i] == options.quantizers[j])) continue;
-      return absl::InvalidArgumentError(StrCat("MonitorOptions.quantizers[", i, "] repeats [", j,
-                                               "]: ", Describe(options.quantizers[i])));
-    }
-  }
+  if (absl::Status status = ValidateQuantizers(options); !status.ok()) return status;
   if (absl::Status status = Validate(options.averaging); !status.ok()) return status;
   if (absl::Status status = Validate(options.cooldown); !status.ok()) return status;
   if (absl::Status status = Validate(options.curvature); !status.ok()) {
     return absl::InvalidArgumentError(StrCat("MonitorOptions.", status));
-  }
-  for (const auto& [pattern, spec] : options.overrides) {
-    if (absl::Status status = Validate(spec); !status.ok()) {
-      return absl::InvalidArgumentError(
-          StrCat("MonitorOptions.overrides['", pattern, "']: ", status));
-    }
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "base/stopwatch.h"
 #include "base/strings.h"
 #include "capture/capture_plan.h"
+#include "capture/layer_selection.h"
 #include "capture/model_quantizer.h"
 #include "ptqwatch/subject.h"
 #include "session/model_session.h"
@@ -25,8 +26,8 @@ using internal::Replica;
 using internal::StrCat;
 
 const QuantizerSpec& SpecFor(const ModelQuantizationOptions& options, std::string_view name) {
-  for (const auto& [pattern, spec] : options.overrides) {
-    if (internal::GlobMatch(pattern, name)) return spec;
+  for (const SpecOverride& given : options.overrides) {
+    if (internal::GlobMatch(given.layers, name)) return given.spec;
   }
   return options.spec;
 }
@@ -114,10 +115,10 @@ absl::Status Validate(const ModelQuantizationOptions& options) {
     return absl::InvalidArgumentError(StrCat("ModelQuantizationOptions.", field, ": ", status));
   };
   if (absl::Status status = Validate(options.spec); !status.ok()) return in_field("spec", status);
-  for (const auto& [pattern, spec] : options.overrides) {
-    if (absl::Status status = Validate(spec); !status.ok()) {
-      return in_field(StrCat("overrides['", pattern, "']"), status);
-    }
+  if (const absl::Status status =
+          internal::ValidateOverrides(options.overrides, {&options.spec, 1});
+      !status.ok()) {
+    return absl::InvalidArgumentError(StrCat("ModelQuantizationOptions.", status));
   }
   if (options.max_gram_bytes <= 0) {
     return absl::InvalidArgumentError(StrCat("ModelQuantizationOptions.max_gram_bytes = ",

@@ -75,10 +75,11 @@ std::optional<BitPair> ChooseBitPair(absl::Span<const QuantizerSpec> quantizers)
 }
 
 std::vector<RaisableLayer> RankLayers(std::vector<RaisableLayer> layers) {
-  std::erase_if(layers, [](const RaisableLayer& layer) { return !(layer.saving_nats > 0); });
-  // Every layer is raised by the same number of bits, so its cost is its number of parameters.
+  std::erase_if(layers, [](const RaisableLayer& layer) {
+    return !(layer.saving_nats > 0) || layer.added_bits <= 0;
+  });
   const auto worth = [](const RaisableLayer& layer) {
-    return layer.saving_nats / static_cast<double>(layer.parameters);
+    return layer.saving_nats / static_cast<double>(layer.parameters * layer.added_bits);
   };
   std::stable_sort(
       layers.begin(), layers.end(),
@@ -97,11 +98,11 @@ std::vector<size_t> MixtureSizes(size_t layers, size_t ranked) {
 
 std::unique_ptr<MixedPrecisionProbe> MixedPrecisionProbe::Create(
     ModelSession& session, const std::vector<QuantizerSpec>& quantizers,
-    const ComparisonOptions& comparison) {
+    const SpecOverrides& overrides, const ComparisonOptions& comparison) {
   const std::optional<BitPair> pair = ChooseBitPair(quantizers);
   if (!pair) return nullptr;
   return std::unique_ptr<MixedPrecisionProbe>(
-      new MixedPrecisionProbe(session, quantizers, comparison, *pair));
+      new MixedPrecisionProbe(session, quantizers, overrides, comparison, *pair));
 }
 
 MixedPrecisionReport MixedPrecisionProbe::HeaderOf(const QuantizerSpec& low,
@@ -184,11 +185,18 @@ absl::Status MixedPrecisionProbe::MeasureMixtures(const ProbeInput& input,
   if (!low_error || !raised_error) return absl::OkStatus();
   const Weights& low = quantization.weights[pair_.low];
   const Weights& raised = quantization.weights[pair_.raised];
-  const std::vector<RaisableLayer> ranked =
-      RankLayers(Candidates(session_.replica(), low, raised, *low_error, *raised_error));
+  std::vector<RaisableLayer> ranked =
+      Candidates(session_.replica(), low, raised, *low_error, *raised_error);
+  for (RaisableLayer& layer : ranked) {
+    layer.added_bits = BitsOf(raised_, layer.entry) - BitsOf(low_, layer.entry);
+  }
+  ranked = RankLayers(std::move(ranked));
   double all_parameters = 0;
+  double low_bits = 0;
   for (const Replica::Override& weight : low) {
-    all_parameters += static_cast<double>(weight.value.numel());
+    const auto parameters = static_cast<double>(weight.value.numel());
+    all_parameters += parameters;
+    low_bits += parameters * BitsOf(low_, weight.entry);
   }
 
   const auto& plan = input.place.plan;
@@ -199,18 +207,17 @@ absl::Status MixedPrecisionProbe::MeasureMixtures(const ProbeInput& input,
     MixedPrecisionReport& report = result.mixtures.emplace_back(Header());
     Weights mixture = low;
     double predicted = low_error->predicted_delta_nats;
-    double raised_parameters = 0;
+    double added_bits = 0;
     for (size_t i = 0; i < size; ++i) {
       const RaisableLayer& layer = ranked[i];
       report.raised_layers.push_back(layer.name);
       predicted -= layer.saving_nats;
-      raised_parameters += static_cast<double>(layer.parameters);
+      added_bits += static_cast<double>(layer.parameters * layer.added_bits);
       for (Replica::Override& weight : mixture) {
         if (weight.entry == layer.entry) weight.value = Find(raised, layer.entry)->value;
       }
     }
-    report.mean_bits =
-        report.bits + (report.raised_bits - report.bits) * raised_parameters / all_parameters;
+    report.mean_bits = low_bits / all_parameters + added_bits / all_parameters;
     report.predicted_delta_nats = predicted;
     QuantizationReport compared;
     const absl::Status status = comparison.Compare(mixture, compared, context);

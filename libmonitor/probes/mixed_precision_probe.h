@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "capture/layer_selection.h"
 #include "probes/loss_comparison.h"
 #include "probes/probe.h"
 #include "ptqwatch/quantizer.h"
@@ -34,9 +35,10 @@ struct RaisableLayer {
   int entry = 0;  ///< in the replica's table
   int64_t parameters = 0;
   double saving_nats = 0;  ///< predicted
+  int added_bits = 1;      ///< of each number
 };
-/// Keeps the layers with a positive saving, and sorts them by saving per additional bit of storage,
-/// largest first.
+/// Keeps the layers with a positive saving that get more bits, and sorts them by saving per
+/// additional bit of storage, largest first.
 std::vector<RaisableLayer> RankLayers(std::vector<RaisableLayer> layers);
 /// The numbers of best layers raised in the measured mixtures, ascending. The last is a quarter of
 /// `layers`, at least 1 and at most `ranked`; the others are a quarter and a half of it.
@@ -53,6 +55,7 @@ class MixedPrecisionProbe final : public Probe {
   /// Null if there is no such pair of bit-widths. `session` must outlive the probe.
   static std::unique_ptr<MixedPrecisionProbe> Create(ModelSession& session,
                                                      const std::vector<QuantizerSpec>& quantizers,
+                                                     const SpecOverrides& overrides,
                                                      const ComparisonOptions& comparison);
 
   /// A report without results, for the pair's two specs.
@@ -64,7 +67,8 @@ class MixedPrecisionProbe final : public Probe {
 
  private:
   MixedPrecisionProbe(ModelSession& session, const std::vector<QuantizerSpec>& quantizers,
-                      const ComparisonOptions& comparison, BitPair pair)
+                      const SpecOverrides& overrides, const ComparisonOptions& comparison,
+                      BitPair pair)
       : Probe({.name = kName,
                .uses = {"quantization", "curvature"},
                .uses_quantized_weights = true,
@@ -72,9 +76,13 @@ class MixedPrecisionProbe final : public Probe {
         session_(session),
         low_(quantizers[pair.low]),
         raised_(quantizers[pair.raised]),
+        overrides_(overrides),
         comparison_(comparison),
         pair_(pair) {}
   MixedPrecisionReport Header() const { return HeaderOf(low_, raised_); }
+  int BitsOf(const QuantizerSpec& spec, int entry) const {
+    return SpecForLayer(overrides_, spec, session_.replica().name(entry)).bits;
+  }
   absl::Status MeasureMixtures(const ProbeInput& input, const QuantizationResult& quantization,
                                const CurvatureResult& curvature, MixedPrecisionResult& result,
                                const ExecutionContext& context) const;
@@ -82,6 +90,7 @@ class MixedPrecisionProbe final : public Probe {
   ModelSession& session_;
   const QuantizerSpec low_;
   const QuantizerSpec raised_;
+  const SpecOverrides overrides_;
   const ComparisonOptions comparison_;
   const BitPair pair_;
 };

@@ -86,6 +86,7 @@ std::vector<MakeProbe> AllProbes() {
         const int64_t owner = parts.share.mixed_precision;
         if (!parts.share.Owns(owner)) return MixedPrecisionOfOther(owner, parts.options);
         return MixedPrecisionProbe::Create(parts.session, parts.options.quantizers,
+                                           parts.options.overrides,
                                            ComparisonOptionsOf(parts.options));
       },
       [](ProbeParts& parts) -> Made {

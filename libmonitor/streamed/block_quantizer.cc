@@ -79,8 +79,9 @@ absl::StatusOr<BlockGrams> CaptureBlock(const DecoderBlock& block,
 
 absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const DecoderLinear> linears,
                              const BlockGrams& grams, absl::Span<const QuantizerSpec> specs,
-                             QuantizeBackend& backend, const ExecutionContext& context,
-                             std::vector<QuantizedBlock>& results, bool stored_sizes) {
+                             const SpecOverrides& overrides, QuantizeBackend& backend,
+                             const ExecutionContext& context, std::vector<QuantizedBlock>& results,
+                             bool stored_sizes) {
   at::NoGradGuard no_grad;
   Stopwatch watch(context.clock);
   for (size_t linear = grams.range.first; linear < grams.range.end; ++linear) {
@@ -92,10 +93,12 @@ absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const Decoder
     std::vector<size_t> quantizer_of;
     for (size_t quantizer = 0; quantizer < specs.size(); ++quantizer) {
       if (!results[quantizer].status.ok()) continue;
+      const std::string& name = linears[linear].name;
+      const QuantizerSpec& spec = SpecForLayer(overrides, specs[quantizer], name);
       tasks.push_back(
           {.weight = weight,
            .gram = gram,
-           .spec = SpecWithRows(linears[linear].name, inputs, specs[quantizer], grams.tokens),
+           .spec = SpecWithRows(name, inputs, spec, grams.tokens),
            .stored_size = stored_sizes});
       quantizer_of.push_back(quantizer);
     }

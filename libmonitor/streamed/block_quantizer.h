@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/reservation.h"
+#include "capture/layer_selection.h"
 #include "capture/quantize_backend.h"
 #include "models/decoder.h"
 #include "probes/quantizer_report.h"
@@ -63,14 +64,15 @@ struct QuantizedBlock {
   WeightCopies memory;  ///< of `weights`
 };
 
-/// Quantizes the linears of a range under every spec, and adds what it finds to `results`, one of
-/// each spec; quantizers of one linear share their work. `stored_sizes`: also those of the rows
-/// (QuantizedLayerRow::stored). Bytes of the weights are the caller's to
-/// reserve. Cancelled and DeadlineExceeded as errors; all others concern one quantizer.
+/// Quantizes the linears of a range under every spec, or what `overrides` give in its place, and
+/// adds what it finds to `results`, one of each spec; quantizers of one linear share their work.
+/// `stored_sizes`: also those of the rows (QuantizedLayerRow::stored). Bytes of the weights are the
+/// caller's to reserve. Cancelled and DeadlineExceeded as errors; all others concern one quantizer.
 absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const DecoderLinear> linears,
                              const BlockGrams& grams, absl::Span<const QuantizerSpec> specs,
-                             QuantizeBackend& backend, const ExecutionContext& context,
-                             std::vector<QuantizedBlock>& results, bool stored_sizes = false);
+                             const SpecOverrides& overrides, QuantizeBackend& backend,
+                             const ExecutionContext& context, std::vector<QuantizedBlock>& results,
+                             bool stored_sizes = false);
 
 }  // namespace ptqwatch::internal
 

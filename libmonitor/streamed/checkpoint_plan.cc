@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "capture/capture_plan.h"
+#include "capture/layer_selection.h"
 #include "models/attention.h"
 #include "probes/weight_noise.h"
 #include "quantize/methods.h"
@@ -66,10 +67,11 @@ absl::Status CheckTokens(std::string_view what, const at::Tensor& tokens,
 }
 
 // Bytes that a linear reserves under all specs: a factor is kept from one quantizer to the next.
-int64_t WorkingBytesOf(const DecoderLinear& linear, absl::Span<const QuantizerSpec> quantizers) {
+int64_t WorkingBytesOf(const DecoderLinear& linear, const CheckpointMeasurement& options) {
   int64_t factor = 0;
   int64_t rest = 0;
-  for (const QuantizerSpec& spec : quantizers) {
+  for (const QuantizerSpec& quantizer : options.quantizers) {
+    const QuantizerSpec& spec = SpecForLayer(options.overrides, quantizer, linear.name);
     const int64_t own = FactorBytes(linear.inputs, spec);
     factor = std::max(factor, own);
     rest = std::max(rest, WorkingBytes(linear.outputs, linear.inputs, spec) - own);
@@ -134,7 +136,7 @@ CheckpointBytes BytesOf(const Decoder& decoder, const TrajectoryData& data,
     int64_t quantized = 0;
     for (const DecoderLinear& linear : linears) {
       quantized += 4 * linear.outputs * linear.inputs;
-      bytes.working = std::max(bytes.working, WorkingBytesOf(linear, options.quantizers));
+      bytes.working = std::max(bytes.working, WorkingBytesOf(linear, options));
       bytes.gram = std::max(bytes.gram, GramBytes(linear.inputs));
       if (options.noise_relative_norm > 0) {
         bytes.drawing = std::max(bytes.drawing, NoiseBytes(linear.outputs * linear.inputs));
@@ -233,6 +235,7 @@ absl::Status CheckMeasurement(const Decoder& decoder, const TrajectoryData& data
     return absl::InvalidArgumentError("CheckpointMeasurement.quantizers is empty");
   }
   for (const QuantizerSpec& spec : options.quantizers) PTQWATCH_RETURN_IF_ERROR(Validate(spec));
+  PTQWATCH_RETURN_IF_ERROR(ValidateOverrides(options.overrides, options.quantizers));
   PTQWATCH_RETURN_IF_ERROR(Validate(options.curvature));
   if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
     return absl::InvalidArgumentError(

@@ -299,8 +299,9 @@ absl::StatusOr<std::vector<QuantizedBlock>> CheckpointRun::Quantize(
       PTQWATCH_RETURN_IF_ERROR(
           held.Take(std::ssize(specs) * bytes_.quantized, "the quantized weights of a block"));
     }
-    PTQWATCH_RETURN_IF_ERROR(QuantizeLinears(block, linears, grams, specs, backend_, context_,
-                                             quantized, options_.artifact_size));
+    PTQWATCH_RETURN_IF_ERROR(QuantizeLinears(block, linears, grams, specs, options_.overrides,
+                                             backend_, context_, quantized,
+                                             options_.artifact_size));
   }
   for (size_t i = 0; i < quantized.size(); ++i) {
     QuantizedBlock& result = quantized[i];

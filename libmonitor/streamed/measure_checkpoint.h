@@ -38,6 +38,7 @@ struct MeasurementProgress {
 
 struct CheckpointMeasurement {
   std::vector<QuantizerSpec> quantizers = {};  ///< at least one
+  std::vector<SpecOverride> overrides = {};    ///< as MonitorOptions::overrides
   CurvatureOptions curvature = {};
   double noise_relative_norm = 0.1;  ///< as in MonitorOptions; 0: off
   bool artifact_size = false;        ///< as in MonitorOptions

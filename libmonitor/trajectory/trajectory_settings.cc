@@ -41,9 +41,13 @@ std::string TrajectorySettings::Fingerprint() const {
 TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequences& probe,
                                 const TokenSequences& calibration, const std::string& tasks,
                                 absl::Span<const QuantizerSpec> quantizers,
+                                absl::Span<const SpecOverride> overrides,
                                 const CurvatureOptions& curvature, double noise, uint64_t seed) {
   std::vector<std::string> specs;
   for (const QuantizerSpec& spec : quantizers) specs.push_back(Describe(spec));
+  for (const SpecOverride& given : overrides) {
+    specs.push_back(StrCat(given.of, ":", given.layers, "=", Describe(given.spec)));
+  }
   return {.values = {{"model", architecture},
                      {"probe tokens", DescribeTokens(probe)},
                      {"calibration tokens", DescribeTokens(calibration)},

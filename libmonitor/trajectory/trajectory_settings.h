@@ -28,6 +28,7 @@ struct TrajectorySettings {
 TrajectorySettings MakeSettings(const std::string& architecture, const TokenSequences& probe,
                                 const TokenSequences& calibration, const std::string& tasks,
                                 absl::Span<const QuantizerSpec> quantizers,
+                                absl::Span<const SpecOverride> overrides,
                                 const CurvatureOptions& curvature, double noise, uint64_t seed);
 
 /// Keeps the settings in a run directory, or compares them with those that are there.

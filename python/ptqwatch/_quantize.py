@@ -299,9 +299,29 @@ class ModelQuantization:
                 f"parameters>")
 
 
+Overrides = typing.Union[typing.Mapping[str, typing.Union[str, QuantizerFields]], typing.Sequence[tuple]]
+
+
+def _triples(overrides: Overrides | None, names: list[str]) -> list[tuple[str, str | QuantizerFields, str]]:
+    """Overrides as (glob, quantizer, the short name of the quantizer that it is for or "")."""
+    pairs = overrides.items() if isinstance(overrides, collections.abc.Mapping) else overrides or ()
+    if not isinstance(pairs, collections.abc.Iterable) or isinstance(pairs, str):
+        raise TypeError(f"overrides is {overrides!r}; it must be a dict or a list of pairs")
+    triples = []
+    for i, given in enumerate(pairs):
+        triple = (*given, "")[:3] if isinstance(given, (tuple, list)) and len(given) in (2, 3) else (None, None, None)
+        layers, quantizer, of = triple
+        if not (isinstance(layers, str) and isinstance(of, str)):
+            raise TypeError(f"overrides[{i}] is {given!r}; it must be (glob, quantizer) or (glob, quantizer, short name)")
+        if of and of not in names:
+            raise ValueError(f"overrides[{i}] is for '{of}', which is none of the quantizers, {', '.join(names)}")
+        triples.append(triple)
+    return triples
+
+
 def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Sequence[typing.Any],
                    quantizers: typing.Sequence[str | QuantizerFields] = ("gptq4",), *,
-                   overrides: typing.Mapping[str, str | QuantizerFields] | None = None,
+                   overrides: Overrides | None = None,
                    include: typing.Sequence[str] = (), exclude: typing.Sequence[str] = (), output_head: bool = False,
                    routers: bool = False, embeddings: bool = False, calibration_mode: typing.Literal["one_shot", "sequential"] = "one_shot",
                    max_gram_bytes: int = 8 << 30, threads: int | None = None, artifact_size: bool = False) -> list[ModelQuantization]:
@@ -315,7 +335,8 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
       losses: losses(model, batch) -> Tensor of losses in nats, as for `watch`.
       batches: calibration data: a list of batches as `losses` takes them.
       quantizers: short names ("gptq3", "rtn4-int-h64", "gptq-nvfp4", "nf4") or dicts of QuantizerFields.
-      overrides: {glob over parameter names: quantizer} for layers with another one. The first match wins.
+      overrides: {glob over parameter names: quantizer} for layers with another one. Or a list of pairs of these; a triple ends
+        with the short name of the one of `quantizers` that it is for. The first match wins.
       include, exclude: globs over parameter names: only these, and not those.
       output_head: also quantize the last product of the forward pass, and with it the embedding if they are tied.
       routers: also quantize matrices whose output goes into a top-k, as that which chooses a token's experts.
@@ -337,18 +358,18 @@ def quantize_model(model: torch.nn.Module, losses: Losses, batches: typing.Seque
     """
     if isinstance(quantizers, (str, dict)):
         raise TypeError(f"quantizers is {quantizers!r}; it must be a list")
-    if overrides is not None and not isinstance(overrides, collections.abc.Mapping):
-        raise TypeError(f"overrides is {overrides!r}; it must be a dict")
+    names = [_native.short_name(quantizer) for quantizer in quantizers]
+    triples = _triples(overrides, names)
     check(bool, output_head=output_head, routers=routers, embeddings=embeddings, artifact_size=artifact_size)
     check(str, calibration_mode=calibration_mode)
     check(int, max_gram_bytes=max_gram_bytes)
-    options = {"overrides": list((overrides or {}).items()), "include": globs(include, "include"), "exclude": globs(exclude, "exclude"),
-               "output_head": output_head, "routers": routers, "embeddings": embeddings, "calibration_mode": calibration_mode,
-               "max_gram_bytes": max_gram_bytes, "threads": _threads(threads), "artifact_size": artifact_size}
+    options = {"include": globs(include, "include"), "exclude": globs(exclude, "exclude"), "output_head": output_head, "routers": routers,
+               "embeddings": embeddings, "calibration_mode": calibration_mode, "max_gram_bytes": max_gram_bytes,
+               "threads": _threads(threads), "artifact_size": artifact_size}
     results = []
-    for quantizer in quantizers:
-        found = on_copy_of(
-            model, losses, batches, _native.quantize_model, quantizer=quantizer, **options)
+    for quantizer, name in zip(quantizers, names):
+        found = on_copy_of(model, losses, batches, _native.quantize_model, quantizer=quantizer,
+                           overrides=[triple for triple in triples if triple[2] in ("", name)], **options)
         layers = [QuantizedLayer(**layer | {"matrix": _weight_of(layer["matrix"], False)}) for layer in found.pop("layers")]
         results.append(ModelQuantization(layers={layer.name: layer for layer in layers}, **found))
     return results

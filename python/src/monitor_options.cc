@@ -157,18 +157,21 @@ class OptionValue {
 
   template <typename T>
   void To(std::vector<std::pair<std::string, T>>& field) const {
-    if (py::isinstance<py::dict>(object_)) {
-      return OptionValue(py::list(object_.attr("items")()), name_).To(field);
-    }
     field.clear();
-    if (!py::isinstance<py::sequence>(object_)) WrongType("a dict or a list of pairs");
-    for (const auto& [value, name] : Elements()) {
-      if (!py::isinstance<py::sequence>(value) || py::len(value) != 2) {
-        OptionValue(value, name).WrongType("a pair");
-      }
+    for (const auto& [pair, name] : Tuples(2, "a pair")) {
       auto& [key, mapped] = field.emplace_back();
-      OptionValue(value[py::int_(0)], name + "[0]").To(key);
-      OptionValue(value[py::int_(1)], name + "[1]").To(mapped);
+      OptionValue(pair[py::int_(0)], name + "[0]").To(key);
+      OptionValue(pair[py::int_(1)], name + "[1]").To(mapped);
+    }
+  }
+
+  void To(std::vector<SpecOverride>& field) const {
+    field.clear();
+    for (const auto& [value, name] : Tuples(3, "a pair, or a triple that ends with a short name")) {
+      SpecOverride& given = field.emplace_back();
+      OptionValue(value[py::int_(0)], name + "[0]").To(given.layers);
+      OptionValue(value[py::int_(1)], name + "[1]").To(given.spec);
+      if (py::len(value) == 3) OptionValue(value[py::int_(2)], name + "[2]").To(given.of);
     }
   }
 
@@ -223,6 +226,20 @@ class OptionValue {
   T Parsed(const absl::StatusOr<T>& parsed) const {
     if (!parsed.ok()) throw py::value_error(StrCat(Is(), ": ", parsed.status()));
     return *parsed;
+  }
+  // The items of a dict, or the elements of a list of sequences of two to `most` values.
+  std::vector<std::pair<py::object, std::string>> Tuples(size_t most,
+                                                         std::string_view expected) const {
+    if (py::isinstance<py::dict>(object_)) {
+      return OptionValue(py::list(object_.attr("items")()), name_).Tuples(most, expected);
+    }
+    if (!py::isinstance<py::sequence>(object_)) WrongType("a dict or a list of pairs");
+    std::vector<std::pair<py::object, std::string>> elements = Elements();
+    for (const auto& [value, name] : elements) {
+      const size_t size = py::isinstance<py::sequence>(value) ? py::len(value) : 0;
+      if (size < 2 || size > most) OptionValue(value, name).WrongType(expected);
+    }
+    return elements;
   }
   std::vector<std::pair<py::object, std::string>> Elements() const {
     std::vector<std::pair<py::object, std::string>> elements;

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "errors.h"
 #include "ptqwatch/offline/quantize_model.h"
 #include "ptqwatch/quantizer.h"
+#include "ptqwatch/report.h"
 #include "ptqwatch/stored_size.h"
 #include "python_subject.h"
 #include "quantizer_spec.h"
@@ -166,13 +168,16 @@ void BindQuantize(py::module_& module) {
              });
            })
       .def("take", [](GramAccumulator& gram) { return std::make_shared<Gram>(gram.Take()); });
+  module.def("short_name", [](const py::object& quantizer) {
+    return ShortName(KeyOf(QuantizerSpecFrom(quantizer)));
+  });
   module.def("quantize", &QuantizeMatrix, py::arg("weight"), py::arg("gram").none(true),
              py::arg("spec"), py::arg("threads"), py::arg("artifact_size"));
   module.def(
       "quantize_model",
       [](const py::object& adapter, const std::vector<std::vector<at::Tensor>>& batches,
          const py::object& quantizer,
-         const std::vector<std::pair<std::string, py::object>>& overrides,
+         const std::vector<std::tuple<std::string, py::object, std::string>>& overrides,
          std::vector<std::string> include, std::vector<std::string> exclude, bool output_head,
          bool routers, bool embeddings, const std::string& calibration_mode, int64_t max_gram_bytes,
          int threads, bool artifact_size) {
@@ -181,8 +186,9 @@ void BindQuantize(py::module_& module) {
             .layers = {std::move(include), std::move(exclude), output_head, routers, embeddings},
             .calibration_mode = ValueOrRaise(ParseCalibrationMode(calibration_mode)),
             .max_gram_bytes = max_gram_bytes};
-        for (const auto& [pattern, spec] : overrides) {
-          options.overrides.emplace_back(pattern, QuantizerSpecFrom(spec));
+        for (const auto& [layers, spec, of] : overrides) {
+          const QuantizerSpec given = QuantizerSpecFrom(spec);
+          options.overrides.push_back({.layers = layers, .spec = given, .of = of});
         }
         PythonSubject subject(adapter, batches, batches, batches);
         return QuantizeWholeModel(subject, options, threads, artifact_size);

@@ -250,7 +250,8 @@ class Floors {
     part.times = blocks_;
     part.work = [=, this] {
       std::vector<internal::QuantizedBlock> results(specs.size(), internal::QuantizedBlock(block_));
-      Check(internal::QuantizeLinears(block_, linears_, *grams, specs, backend_, context_, results),
+      Check(internal::QuantizeLinears(block_, linears_, *grams, specs, {}, backend_, context_,
+                                      results),
             "quantizers");
       for (const internal::QuantizedBlock& result : results) Check(result.status, "a quantizer");
     };

@@ -157,6 +157,33 @@ class Program(unittest.TestCase):
                 for name in ("model.embed.weight", "model.norm.weight"):
                     self.assertEqual(one[name], load(folder.weights)[name])
 
+    def test_an_override_gives_layers_other_bits(self):
+        with Folder() as folder:
+            bits = {module: 8 if ".mlp." in module else 3 for module in SHAPES}
+            for form in ("compressed-tensors", "gptq-v2"):
+                for out, flags in (("three", ("--bits", "3")), ("eight", ("--bits", "8")), ("mixed", ("--bits", "3", "--override", "*.mlp.*=8"))):
+                    done = folder.quantize("--format", form, "--force", *flags, out=out)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                three, eight, mixed = (load(folder.file(out, "model.safetensors")) for out in ("three", "eight", "mixed"))
+                for name, tensor in mixed.items():
+                    self.assertEqual(tensor, (eight if ".mlp." in name else three)[name])
+                with open(folder.file("mixed", "config.json")) as file:
+                    config = json.load(file)["quantization_config"]
+                if form == "gptq-v2":
+                    self.assertEqual({pattern: entry.get("bits") for pattern, entry in config["dynamic"].items()},
+                                     {"+:^model\\.layers\\.0\\.mlp\\.down$": 8, "-:^model\\.embed$": None})
+                    continue
+                groups = {group["weights"]["num_bits"]: group["targets"] for group in config["config_groups"].values()}
+                self.assertEqual(groups, {3: ["Linear"], 8: [module for module in SHAPES if bits[module] == 8]})
+            for text, *parts in (("*.mlp.*", "LAYER=BITS"), ("*.mlp.*=9", "bits is 9"), ("=4", "LAYER=BITS"), ("*.mlp.*=x", "LAYER=BITS")):
+                done = folder.quantize("--override", text, "--force")
+                self.assertEqual(done.returncode, 2)
+                for part in ("--override", text, *parts):
+                    self.assertIn(part, done.stderr)
+            done = folder.quantize("--format", "gptq-v2", "--override", "*=6", "--force")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("bits 6: gptq-v2 holds 2, 3, 4 or 8", done.stderr)
+
     def test_ranges_by_rule_are_stored(self):
         with Folder() as folder:
             flags = ("--bits", "6", "--group-size", "-1", "--narrow-range", "on", "--clip", "std", "--clip-value", "12.85", "--method", "gptq")

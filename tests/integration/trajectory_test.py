@@ -112,6 +112,25 @@ class Trajectory(unittest.TestCase):
 
 
 class Runs(Trajectory):
+    def test_an_override_changes_the_layers_of_one_quantizer(self):
+        self.save(100)
+        words = self.words("--no-curvature", "--noise", "0")
+        mixed = [*self.words("--no-curvature", "--noise", "0", "--override", "gptq3:*.mlp.*=gptq8", run_dir="mixed")]
+        mixed[mixed.index("--quantizers") + 1] = "gptq3,rtn4,gptq8"
+        self.run_program(words)
+        self.run_program(mixed)
+        (alone,), (together,) = self.reports(), self.reports("mixed")
+
+        def errors(report, entry):
+            return {layer["name"]: layer["output_error_ratio"] for layer in report["quantization"][entry]["layers"]}
+
+        self.assertEqual(errors(together, 1), errors(alone, 1))
+        three, eight, chosen = errors(alone, 0), errors(together, 2), errors(together, 0)
+        self.assertEqual(chosen, {name: (eight if ".mlp." in name else three)[name] for name in three})
+        self.assertTrue(any(".mlp." in name for name in three))
+        self.assertEqual(together["quantization"][0]["bits"], 3)
+        self.check_refused(self.words("--no-curvature", "--noise", "0", "--override", "gptq3:*.mlp.*=gptq8"), "quantizers was", "gptq3:*.mlp.*=gptq b8")
+
     def test_every_reader_knows_the_run(self):
         self.save(100, 200, 300, rate=lambda step: 1e-3 if step < 300 else 5e-4)
         done = self.run_program(self.words())
@@ -315,6 +334,9 @@ class Mistakes(Trajectory):
                 (changed("--length", "65"), "--length", "65", "64"),
                 (changed("--quantizers", "gptq3,foo"), "--quantizers", "foo"),
                 (changed("--quantizers", "gptq3,gptq3"), "--quantizers", "twice"),
+                ([*good, "--override", "gptq3"], "--override", "'gptq3'", "QUANTIZER:GLOB=QUANTIZER"),
+                ([*good, "--override", "gptq3:*.mlp.*=gptq9"], "--override", "bits is 9"),
+                ([*good, "--override", "gptq4:*.mlp.*=gptq8"], "--override", "'gptq4'", "gptq3, rtn4"),
                 (changed("--probe", "gone.bin"), "--probe", "gone.bin"),
                 (changed("--probe", "short.bin"), "--probe", "short.bin", "1 tokens"),
                 (changed("--calibration", "large.bin"), "--calibration", "token 0 is 48"),

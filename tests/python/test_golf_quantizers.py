@@ -129,3 +129,37 @@ def test_a_row_without_spread_is_not_clipped():
 def test_mistakes_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         ptqwatch.quantize(torch.ones(4, 8), torch.ones(64, 8), **fields)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn = torch.nn.Linear(32, 32, bias=False)
+        self.mlp = torch.nn.Linear(32, 32, bias=False)
+        self.head = torch.nn.Linear(32, 16, bias=False)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.mlp(torch.tanh(self.attn(x)))))
+
+
+def losses(model, batch):
+    return torch.nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def test_parts_of_a_model_have_bits_of_their_own():
+    torch.manual_seed(0)
+    model = Block()
+    batches = [(torch.randn(64, 32), torch.randint(16, (64,)))]
+    overrides = [("mlp.*", RECORD | {"bits": 5}, "gptq6"), ("head.*", RECORD | {"bits": 8, "clip_value": 20.0}, "gptq6"), ("attn.*", "rtn8", "gptq3")]
+    six, three = ptqwatch.quantize_model(model, losses, batches, [RECORD, "gptq3"], overrides=overrides, output_head=True)
+    assert {name: layer.matrix.quantizer.split()[:2] for name, layer in six.layers.items()} == {
+        "attn.weight": ["gptq", "b6"], "mlp.weight": ["gptq", "b5"], "head.weight": ["gptq", "b8"]}
+    assert six.layers["head.weight"].matrix.quantizer.endswith("clip std 20 scale f16")
+    assert {name: layer.matrix.quantizer.split()[:2] for name, layer in three.layers.items()} == {
+        "attn.weight": ["rtn", "b8"], "mlp.weight": ["gptq", "b3"], "head.weight": ["gptq", "b3"]}
+    for error, given, message in ((ValueError, [("mlp.*", "gptq5", "gptq4")], r"overrides\[0\] is for 'gptq4', which is none of the quantizers, gptq6, gptq3"),
+                                  (TypeError, [("mlp.*",)], r"overrides\[0\] is \('mlp"),
+                                  (TypeError, [("mlp.*", "gptq5", 6)], r"short name"),
+                                  (TypeError, 3, r"overrides is 3; it must be a dict or a list of pairs")):
+        with pytest.raises(error, match=message):
+            ptqwatch.quantize_model(model, losses, batches, [RECORD, "gptq3"], overrides=given)

@@ -176,7 +176,7 @@ def test_leaves_the_model_and_its_mode_alone():
     (([4],), {}, TypeError, r"a quantizer is 4"),
     (([{"bits": 9}],), {}, ValueError, r"bits is 9"),
     ((["rtn4"],), {"overrides": {"up.*": "rtn9"}}, ValueError, r"9"),
-    ((["rtn4"],), {"overrides": [("up.*", "rtn8")]}, TypeError, r"overrides is \[\('up.*; it must be a dict"),
+    ((["rtn4"],), {"overrides": "up.*"}, TypeError, r"overrides is 'up\.\*'; it must be a dict or a list of pairs"),
     ((["rtn4"],), {"include": "up.*"}, TypeError, r"include is 'up\.\*'; it must be a list of globs"),
     ((["rtn4"],), {"exclude": None}, TypeError, r"exclude is None; it must be a list of globs"),
     ((["rtn4"],), {"max_gram_bytes": 1e9}, TypeError, r"max_gram_bytes is 1000000000\.0; it must be an int"),

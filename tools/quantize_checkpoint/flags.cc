@@ -6,6 +6,9 @@
 #include <limits>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "base/glob.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace ptqwatch::tools {
@@ -126,6 +129,22 @@ std::string AboutOption(std::string_view message) {
   return text;
 }
 
+// Reads "*.mlp.*=5" into a copy of the spec with so many bits.
+absl::Status AddOverride(const std::string& text, Flags* flags) {
+  const size_t equals = text.rfind('=');
+  SpecOverride given{.layers = text.substr(0, equals), .spec = flags->spec};
+  if (equals == std::string::npos || equals == 0 ||
+      !absl::SimpleAtoi(text.substr(equals + 1), &given.spec.bits)) {
+    return absl::InvalidArgumentError("must be LAYER=BITS");
+  }
+  PTQWATCH_RETURN_IF_ERROR(Validate(given.spec));
+  // Every format accepts this shape, so a refusal is about the combination of options.
+  const int64_t cols = int64_t{32} * std::max(1, given.spec.group_size);
+  PTQWATCH_RETURN_IF_ERROR(CheckPackable(flags->format, given.spec, 32, cols));
+  flags->overrides.push_back(std::move(given));
+  return absl::OkStatus();
+}
+
 // Sets the options of a floating-point format that were not given.
 void CompleteFormat(const CLI::App& app, QuantizerSpec* spec) {
   if (spec->format == QuantizationFormat::kInt) return;
@@ -177,6 +196,12 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
   AddSpec(app, &flags->spec);
   AddFormat(app, flags);
   AddLayers(app, flags);
+  std::vector<std::string> overrides;
+  app.add_option("--override", overrides,
+                 "LAYER=BITS: layers that match this pattern have so many bits, e.g. *.mlp.*=5; "
+                 "repeatable, the first match wins")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   app.add_option("--threads", flags->threads, "Threads to compute with")
       ->check(CLI::Range(1, std::numeric_limits<int>::max()))
       ->capture_default_str();
@@ -189,7 +214,20 @@ std::optional<int> ParseFlags(int argc, char** argv, Flags* flags) {
     return FailWithUsage(error.what());
   }
   CompleteFormat(app, &flags->spec);
-  return Check(*flags);
+  if (const std::optional<int> mistake = Check(*flags)) return mistake;
+  for (const std::string& text : overrides) {
+    if (const absl::Status status = AddOverride(text, flags); !status.ok()) {
+      return FailWithUsage(StrCat("--override: '", text, "': ", status));
+    }
+  }
+  return std::nullopt;
+}
+
+const QuantizerSpec& Flags::SpecFor(const std::string& module) const {
+  for (const SpecOverride& given : overrides) {
+    if (internal::GlobMatch(given.layers, module)) return given.spec;
+  }
+  return spec;
 }
 
 }  // namespace ptqwatch::tools

@@ -16,12 +16,16 @@ struct Flags {
   std::string inputs;  ///< empty: none
   std::string out;
   QuantizerSpec spec;
+  std::vector<SpecOverride> overrides;  ///< globs over module names
   CheckpointFormat format = CheckpointFormat::kCompressedTensors;
   std::string layers;                  ///< a glob over module names; empty: see layer_plan.h
   std::vector<std::string> exclude;    ///< globs
   std::vector<std::string> input_map;  ///< "MODULES=INPUTS"
   int threads = 1;
   bool force = false;
+
+  /// The spec for a module: the first override's that matches, else `spec`.
+  const QuantizerSpec& SpecFor(const std::string& module) const;
 };
 
 /// Writes "quantize_checkpoint: `message`" to standard error.

@@ -149,7 +149,8 @@ absl::Status CheckStack(const Flags& flags, const SafetensorsFile& weights, cons
 
 absl::Status CheckLayer(const Flags& flags, const SafetensorsFile& weights,
                         const LayerPlan& layer) {
-  if (absl::Status packable = CheckPackable(flags.format, flags.spec, layer.rows, layer.cols);
+  if (absl::Status packable =
+          CheckPackable(flags.format, flags.SpecFor(layer.module), layer.rows, layer.cols);
       !packable.ok()) {
     return absl::InvalidArgumentError(
         StrCat("layer ", layer.module, ": ", packable, "; use --exclude to leave it unchanged"));

@@ -58,6 +58,7 @@ absl::StatusOr<LayerResult> QuantizeLayer(const Flags& flags, const SafetensorsF
                                           std::optional<Calibration>* calibration, Output* output,
                                           const ExecutionContext& context) {
   const SteadyClock::time_point start = SteadyClock::now();
+  const QuantizerSpec& spec = flags.SpecFor(layer.module);
   const GramStatistics* statistics = nullptr;
   if (calibration->has_value()) {
     PTQWATCH_ASSIGN_OR_RETURN(statistics, (*calibration)->Get(layer.inputs, context));
@@ -65,16 +66,15 @@ absl::StatusOr<LayerResult> QuantizeLayer(const Flags& flags, const SafetensorsF
   PTQWATCH_ASSIGN_OR_RETURN(const std::vector<float> weight, weights.ReadFloats(layer.tensor));
   PTQWATCH_ASSIGN_OR_RETURN(
       const QuantizedWeight quantized,
-      Quantize({.data = weight.data(), .rows = layer.rows, .cols = layer.cols}, statistics,
-               flags.spec, context));
+      Quantize({.data = weight.data(), .rows = layer.rows, .cols = layer.cols}, statistics, spec,
+               context));
   LayerResult result{.status = quantized.status,
                      .detail = quantized.status_detail,
                      .of_rtn = Ratio(quantized.loss, quantized.rtn_loss),
                      .output_error = Ratio(quantized.loss, quantized.output_energy)};
   if (!quantized.codes.empty()) {
-    PTQWATCH_ASSIGN_OR_RETURN(
-        std::vector<PackedTensor> packed,
-        PackWeight(flags.format, flags.spec, layer.rows, layer.cols, quantized));
+    PTQWATCH_ASSIGN_OR_RETURN(std::vector<PackedTensor> packed,
+                              PackWeight(flags.format, spec, layer.rows, layer.cols, quantized));
     output->Add(layer, std::move(packed));
     result.quantized = true;
   }

@@ -91,6 +91,8 @@ absl::StatusOr<Output> Output::Create(const Flags& flags) {
 
 void Output::Add(const LayerPlan& layer, std::vector<PackedTensor> tensors) {
   for (PackedTensor& tensor : tensors) tensor.name = StrCat(layer.module, ".", tensor.name);
+  const QuantizerSpec& spec = flags_.SpecFor(layer.module);
+  if (!(spec == flags_.spec)) others_.push_back({.name = layer.module, .spec = spec});
   layers_[layer.tensor] = std::move(tensors);
 }
 
@@ -110,7 +112,8 @@ absl::Status Output::Write(const SafetensorsFile& weights, std::vector<std::stri
   }
   std::sort(left_out.begin(), left_out.end());
   json config = json::parse(original_config_);
-  config[kConfigKey] = json::parse(QuantizationConfigJson(flags_.format, flags_.spec, left_out));
+  config[kConfigKey] =
+      json::parse(QuantizationConfigJson(flags_.format, flags_.spec, left_out, others_));
   return WriteCheckpoint(flags_.out, sources, weights.metadata(),
                          config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }

@@ -34,6 +34,7 @@ class Output {
   const Flags& flags_;
   std::string original_config_ = "{}";
   std::map<std::string, std::vector<PackedTensor>> layers_;  // by the tensor they replace
+  std::vector<QuantizedModule> others_;                      // with another spec than the flags'
 };
 
 }  // namespace ptqwatch::tools

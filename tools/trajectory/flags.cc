@@ -68,6 +68,20 @@ absl::StatusOr<std::vector<QuantizerSpec>> ParseQuantizers(const std::string& te
   return specs;
 }
 
+// "gptq6:*.mlp.*=gptq5".
+absl::StatusOr<SpecOverride> ParseOverride(const std::string& text) {
+  const size_t colon = text.find(':');
+  const size_t equals = text.rfind('=');
+  if (colon == std::string::npos || equals == std::string::npos || equals < colon) {
+    return absl::InvalidArgumentError("must be QUANTIZER:GLOB=QUANTIZER");
+  }
+  const absl::StatusOr<QuantizerSpec> spec = ParseQuantizer(text.substr(equals + 1));
+  if (!spec.ok()) return spec.status();
+  return SpecOverride{.layers = text.substr(colon + 1, equals - colon - 1),
+                      .spec = *spec,
+                      .of = text.substr(0, colon)};
+}
+
 // Adds an option whose value `parse` turns into `value`, or refuses.
 template <typename T, typename Parse>
 CLI::Option* AddParsed(CLI::App& app, const std::string& name, T* value, Parse parse,
@@ -127,6 +141,22 @@ void AddMeasurement(CLI::App& app, Flags* flags, std::vector<std::string>* sched
             "Quantizers by short names, separated by commas")
       ->type_name("NAMES")
       ->default_str("rtn3,rtn4,gptq3,gptq4");
+  app.add_option_function<std::vector<std::string>>(
+         "--override",
+         [flags](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) flags->overrides.push_back(*ParseOverride(text));
+         },
+         "In the first quantizer, layers whose name matches the glob have the second, as "
+         "gptq6:*.mlp.*=gptq5; repeatable, the first match wins")
+      ->type_name("QUANTIZER:GLOB=QUANTIZER")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const absl::Status status = ParseOverride(text).status();
+            return status.ok() ? "" : StrCat(internal::Quoted(text), ": ", status);
+          },
+          ""));
   app.add_flag_callback(
       "--no-curvature", [flags] { flags->curvature = false; },
       "Measure no curvature, which needs the whole model in memory");
@@ -233,7 +263,19 @@ std::optional<int> CheckComparison(const CLI::App& app, const Flags& flags) {
                               absl::StrJoin(given, ", "), ")"));
 }
 
+std::optional<int> CheckOverrides(const Flags& flags) {
+  std::vector<std::string> names;
+  for (const QuantizerSpec& spec : flags.quantizers) names.push_back(ShortName(KeyOf(spec)));
+  for (const SpecOverride& given : flags.overrides) {
+    if (std::find(names.begin(), names.end(), given.of) != names.end()) continue;
+    return FailWithUsage(StrCat("--override: ", internal::Quoted(given.of),
+                                " is none of the quantizers, ", absl::StrJoin(names, ", ")));
+  }
+  return std::nullopt;
+}
+
 std::optional<int> CheckTogether(const CLI::App& app, const Flags& flags) {
+  if (const std::optional<int> mistake = CheckOverrides(flags)) return mistake;
   if (flags.compare) return CheckComparison(app, flags);
   if (flags.run_dir.empty() && !flags.list) return FailWithUsage("--run-dir is required");
   if (flags.follow && !flags.soup.empty()) return FailWithUsage("--follow excludes --soup");

@@ -24,6 +24,7 @@ struct Flags {
   std::string run_dir;  ///< may be empty with --list and --compare
   std::string config;   ///< empty: that of each checkpoint
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
+  std::vector<SpecOverride> overrides;  ///< each with the quantizer that it is for
   bool curvature = true;
   double noise = 0.1;  ///< CheckpointMeasurement::noise_relative_norm
   bool loss_along = false;

@@ -114,7 +114,7 @@ absl::StatusOr<Trajectory> Prepare(const Flags& flags, internal::CheckpointWatch
   PTQWATCH_ASSIGN_OR_RETURN(const std::string tasks, AddTasks(flags, trajectory));
   trajectory.settings = internal::MakeSettings(
       trajectory.facts.architecture, tokens.probe, tokens.calibration, tasks, flags.quantizers,
-      MeasurementOf(flags).curvature, flags.noise, flags.seed);
+      flags.overrides, MeasurementOf(flags).curvature, flags.noise, flags.seed);
   return trajectory;
 }
 

@@ -57,7 +57,8 @@ absl::Status CheckTokenData(const Flags& flags, const TokenData& tokens,
 }
 
 internal::CheckpointMeasurement MeasurementOf(const Flags& flags) {
-  internal::CheckpointMeasurement measurement{.quantizers = flags.quantizers};
+  internal::CheckpointMeasurement measurement{.quantizers = flags.quantizers,
+                                              .overrides = flags.overrides};
   measurement.curvature.enabled = flags.curvature;
   measurement.noise_relative_norm = flags.noise;
   measurement.loss_along = flags.loss_along;

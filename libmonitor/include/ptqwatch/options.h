@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -154,9 +153,11 @@ struct MonitorOptions {
 
   /// Quantizers to try on every snapshot; at least one.
   std::vector<QuantizerSpec> quantizers = DefaultQuantizers();
-  /// {glob, spec}: matching layers use `spec` instead, in every entry of `quantizers` with the same
-  /// method, bits and format (KeyOf). The first match wins.
-  std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
+  /// {glob, spec, of}: matching layers use `spec` instead, in every entry of `quantizers` named
+  /// `of` or, if `of` is empty, with the method, bits and format of `spec` (KeyOf). The first match
+  /// wins. Reports keep the entry's name: with {"*.mlp.*", {.bits = 5}, "gptq6"}, gptq6 has 5 bits
+  /// there.
+  std::vector<SpecOverride> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
   /// Maximum bytes of Gram matrices held at a time. The matrix of a layer with d inputs takes 8 d^2

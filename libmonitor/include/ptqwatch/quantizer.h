@@ -169,6 +169,15 @@ struct QuantizerSpec {
   friend bool operator==(const QuantizerSpec&, const QuantizerSpec&) = default;
 };
 
+/// Gives some layers another spec.
+struct SpecOverride {
+  std::string layers = {};  ///< glob over parameter names
+  QuantizerSpec spec = {};
+  /// The short name of the quantizer (ShortName) in which these layers use `spec`, whatever its
+  /// method, bits and format. Empty: as the list of overrides says.
+  std::string of = {};
+};
+
 /// Returns RTN and GPTQ at 3 and 4 bits, the default of MonitorOptions::quantizers.
 PTQWATCH_EXPORT std::vector<QuantizerSpec> DefaultQuantizers();
 

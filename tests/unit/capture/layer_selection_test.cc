@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace ptqwatch::internal {
 namespace layer_selection_test {
 
@@ -26,6 +29,37 @@ TEST(SpecForLayer, TakesTheFirstOverrideOfTheSameMethodAndBits) {
   const SpecOverrides overrides = {{"*.down.*", other}, {"*.down.*", fine}};
   EXPECT_EQ(SpecForLayer(overrides, gptq3, "blocks.0.down.weight").group_size, 32);
   EXPECT_EQ(SpecForLayer(overrides, gptq3, "blocks.0.up.weight").group_size, 128);
+}
+
+TEST(SpecForLayer, GivesTheNamedQuantizerAnySpec) {
+  const QuantizerSpec gptq6{.bits = 6};
+  const QuantizerSpec gptq3{.bits = 3};
+  const QuantizerSpec five{.bits = 5};
+  const QuantizerSpec rtn8{.method = QuantizationMethod::kRtn, .bits = 8};
+  const QuantizerSpec fine{.bits = 6, .group_size = 32};
+  const SpecOverrides overrides = {
+      {"*.mlp.*", five, "gptq6"}, {"head", rtn8, "gptq6"}, {"*", rtn8, "gptq3"}, {"*", fine}};
+  EXPECT_EQ(SpecForLayer(overrides, gptq6, "a.mlp.up"), five);
+  EXPECT_EQ(SpecForLayer(overrides, gptq6, "head"), rtn8);
+  EXPECT_EQ(SpecForLayer(overrides, gptq6, "a.attn.q"), fine);
+  EXPECT_EQ(SpecForLayer(overrides, gptq3, "a.mlp.up"), rtn8);
+}
+
+TEST(ValidateOverrides, NamesTheMistake) {
+  const std::vector<QuantizerSpec> quantizers = {{.bits = 6}, {.bits = 3}};
+  const QuantizerSpec good;
+  QuantizerSpec bad;
+  bad.damp = -1;
+  const auto refusal = [&](const SpecOverrides& overrides) {
+    const absl::Status status = ValidateOverrides(overrides, quantizers);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_TRUE(ValidateOverrides({{"*", good, "gptq3"}, {"*", good}}, quantizers).ok());
+  EXPECT_EQ(refusal({{"*", good, "gptq3"}, {"*.up", good, "gptq5"}}),
+            "overrides['*.up'].of = 'gptq5': is none of the quantizers, gptq6, gptq3");
+  EXPECT_EQ(refusal({{"*.up", bad, "gptq3"}}),
+            "overrides['*.up']: QuantizerSpec.damp is -1; it must be finite and not negative");
 }
 
 TEST(SpecForLayer, LeavesOtherFormatsAlone) {

@@ -401,6 +401,29 @@ TEST(QuantizationConfig, DescribesFloatingPointFormats) {
   }
 }
 
+TEST(QuantizationConfig, NamesModulesWithAnotherSpec) {
+  const std::vector<QuantizedModule> others = {
+      {"mlp.up", Spec(3, 64, true)}, {"head", Spec(8, 64, true)}, {"mlp.down", Spec(3, 64, true)}};
+  const json config = json::parse(
+      QuantizationConfigJson(CheckpointFormat::kCompressedTensors, Spec(4, 64, true), {}, others));
+  const json& groups = config["config_groups"];
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups["group_0"]["targets"], json::array({"Linear"}));
+  EXPECT_EQ(groups["group_0"]["weights"]["num_bits"], 4);
+  EXPECT_EQ(groups["group_1"]["targets"], json({"mlp.up", "mlp.down"}));
+  EXPECT_EQ(groups["group_1"]["weights"]["num_bits"], 3);
+  EXPECT_EQ(groups["group_2"]["targets"], json::array({"head"}));
+  EXPECT_EQ(groups["group_2"]["weights"]["num_bits"], 8);
+  EXPECT_EQ(groups["group_2"]["format"], "pack-quantized");
+  const json gptq = json::parse(
+      QuantizationConfigJson(CheckpointFormat::kGptqV2, Spec(4, 64, true), {"embed"}, others));
+  EXPECT_EQ(gptq["bits"], 4);
+  EXPECT_EQ(gptq["dynamic"], json::parse(R"({"-:^embed$":{},
+      "+:^mlp\\.up$":{"bits":3,"group_size":64,"sym":true},
+      "+:^mlp\\.down$":{"bits":3,"group_size":64,"sym":true},
+      "+:^head$":{"bits":8,"group_size":64,"sym":true}})"));
+}
+
 TEST(QuantizationConfig, DescribesGptqV2) {
   const json config = json::parse(
       QuantizationConfigJson(CheckpointFormat::kGptqV2, Spec(3, 64, false), {"model.lm_head"}));

@@ -117,9 +117,17 @@ TEST(MonitorOptions, RefusalsNameFieldAndValue) {
   options.quantizers = {QuantizerSpec{}, QuantizerSpec{}};
   ExpectRefused(options, "quantizers[1]", "gptq b4");
   options = {};
-  options.overrides.emplace_back("*.up", QuantizerSpec{});
-  options.overrides[0].second.damp = -1;
+  const QuantizerSpec negative{.damp = -1};
+  options.overrides = {{"*.up", negative}};
   ExpectRefused(options, "*.up", "-1");
+  const QuantizerSpec five{.bits = 5};
+  options.overrides = {{"*.up", five, "gptq4"}};
+  EXPECT_TRUE(Validate(options).ok());
+  options.overrides = {{"*.up", five, "gptq6"}};
+  ExpectRefused(options, "MonitorOptions.overrides['*.up'].of = 'gptq6'", "rtn4, gptq3, gptq4");
+  // Neither its own name nor `of` is one of the quantizers', so it would do nothing.
+  options.overrides = {{"*.up", five}};
+  ExpectRefused(options, "MonitorOptions.overrides['*.up']: gptq5", "none of the quantizers");
 }
 
 TEST(CalibrationMode, HasNames) {

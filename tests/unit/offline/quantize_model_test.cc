@@ -63,7 +63,7 @@ TEST(QuantizeModel, QuantizesAFunctionAndNamesWhatItLeaves) {
   std::vector<double> seconds;
   testing::FakeClock clock;
   ModelQuantizationOptions options = Gptq3();
-  options.overrides = {{"hid*", {.method = QuantizationMethod::kRtn, .bits = 8}}};
+  options.overrides = {{"hid*", {.method = QuantizationMethod::kRtn, .bits = 8}, "gptq3"}};
   options.progress = [&](const LayerProgress& layer) {
     progress.push_back(std::to_string(layer.layer) + "/" + std::to_string(layer.layers) + " " +
                        std::string(layer.name));
@@ -189,6 +189,9 @@ TEST(QuantizeModel, RefusesBadOptionsByName) {
   options = Gptq3();
   options.overrides = {{"*.up", {.damp = -1}}};
   EXPECT_THAT(refusal(options), HasSubstr("overrides['*.up']"));
+  options.overrides = {{"*.up", {.bits = 8}, "gptq4"}};
+  EXPECT_THAT(refusal(options), HasSubstr("overrides['*.up'].of = 'gptq4': is none of the "
+                                          "quantizers, gptq3"));
   options = Gptq3();
   options.max_gram_bytes = 0;
   EXPECT_THAT(refusal(options), HasSubstr("max_gram_bytes = 0"));

@@ -53,8 +53,10 @@ TEST(RankLayers, PutsTheLargestSavingForABitFirstAndLeavesOutLosses) {
                                 {"same", 3, 128, 0.125},
                                 {"none", 4, 10, 0},
                                 {"unknown", 5, 10, std::nan("")},
-                                {"first", 6, 64, 0.125}})),
-              ElementsAre("small", "first", "large", "same"));
+                                {"first", 6, 64, 0.125},
+                                {"two bits", 7, 64, 0.25, 2},
+                                {"fewer bits", 8, 10, 1.0, -1}})),
+              ElementsAre("small", "first", "two bits", "large", "same"));
 }
 
 TEST(MixtureSizes, AreAtMostThreeUpToAQuarterOfTheLayers) {
@@ -159,6 +161,18 @@ TEST_F(MixedPrecisionTest, MeasuresTheSwapOfTheBestLayer) {
   // Better than all at 3 bits, and not as good as all at 4.
   EXPECT_LT(*mixture.delta_nats, *report_.quantization[2].delta_nats);
   EXPECT_GT(*mixture.delta_nats, *report_.quantization[0].delta_nats);
+}
+
+TEST_F(MixedPrecisionTest, CountsTheBitsThatOverridesGive) {
+  const QuantizerSpec six{.method = kGptq, .bits = 6, .group_size = 8};
+  net_.options.overrides = {{"in.weight", six, "gptq3"}};
+  Open();
+  ASSERT_EQ(report_.mixed_precision.size(), 1u);
+  const MixedPrecisionReport& mixture = report_.mixed_precision[0];
+  // With 4 bits, in.weight would have fewer.
+  EXPECT_THAT(mixture.raised_layers, ::testing::Not(::testing::Contains("in.weight")));
+  EXPECT_EQ(mixture.raised_layers.size(), 1u);
+  EXPECT_DOUBLE_EQ(mixture.mean_bits, (6.0 * 24 * 16 + 4.0 * 24 * 24) / (24 * 16 + 24 * 24));
 }
 
 TEST_F(MixedPrecisionTest, RaisesTheLayerThatCurvatureTells) {

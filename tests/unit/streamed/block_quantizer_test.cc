@@ -40,7 +40,7 @@ TEST(BlockQuantizer, GivesTheWeightsOfQuantizeModel) {
     EXPECT_EQ(grams->grams.size(), 4u);  // attention, its output, gate and up, down
     EXPECT_EQ(BlockGramBytes(linears), 8 * (3 * 32 * 32 + 24 * 24));
     std::vector<QuantizedBlock> quantized(1, QuantizedBlock(*block));
-    ASSERT_TRUE(QuantizeLinears(*block, linears, *grams, {spec}, backend, {}, quantized).ok());
+    ASSERT_TRUE(QuantizeLinears(*block, linears, *grams, {spec}, {}, backend, {}, quantized).ok());
     for (size_t linear = 0; linear < linears.size(); ++linear, ++layer) {
       const QuantizedLayer& expected = whole->layers[layer];
       EXPECT_EQ(expected.name, linears[linear].name);

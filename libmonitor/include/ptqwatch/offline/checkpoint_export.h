@@ -57,12 +57,19 @@ PTQWATCH_EXPORT absl::StatusOr<std::vector<PackedTensor>> PackWeight(CheckpointF
                                                                      int64_t rows, int64_t cols,
                                                                      const QuantizedWeight& weight);
 
+/// A module and the spec that its weight was quantized by.
+struct QuantizedModule {
+  std::string name;
+  QuantizerSpec spec;
+};
+
 /// Returns the JSON object for "quantization_config" in a config.json. `left_out` names the modules
-/// whose weights are matrices but are not quantized. REQUIRES: CheckPackable accepts the spec for
-/// some shape.
+/// whose weights are matrices but are not quantized, and `others` those with another spec than
+/// `spec`, of the same number format. REQUIRES: CheckPackable accepts each spec for some shape.
 PTQWATCH_EXPORT std::string QuantizationConfigJson(CheckpointFormat format,
                                                    const QuantizerSpec& spec,
-                                                   const std::vector<std::string>& left_out);
+                                                   const std::vector<std::string>& left_out,
+                                                   const std::vector<QuantizedModule>& others = {});
 
 /// Writes `folder`/model.safetensors and `folder`/config.json, and creates the folder if needed.
 /// Both files are complete on disk under temporary names before the first is renamed. A failure

@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,8 +31,8 @@ struct LayerProgress {
 struct ModelQuantizationOptions {
   QuantizerSpec spec = {};
   /// {glob over parameter names, spec}: a matching layer uses this spec instead of `spec`, even
-  /// with another method or other bits. The first match wins.
-  std::vector<std::pair<std::string, QuantizerSpec>> overrides = {};
+  /// with another method or other bits. The first match wins. `of`, if given, names `spec`.
+  std::vector<SpecOverride> overrides = {};
   LayerSelection layers = {};
   CalibrationMode calibration_mode = CalibrationMode::kOneShot;
   /// Like MonitorOptions::max_gram_bytes. 8 GiB suffices for a layer of 32,768 inputs.
