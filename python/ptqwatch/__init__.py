@@ -16,10 +16,11 @@ _check_torch()  # before the extension module, which another torch would not loa
 
 from ptqwatch._build import VERSION as __version__
 from ptqwatch._curvature import Curvature, Eigenpair, HessianTrace, curvature
+from ptqwatch._monitor import Monitor
 from ptqwatch._quantize import (Gram, ModelQuantization, QuantizedLayer, QuantizedWeight, QuantizerFields, gram,
                                 quantize, quantize_model)
 from ptqwatch._runs import program as _program, read_run
-from ptqwatch._watch import Monitor, watch
+from ptqwatch._watch import watch
 
 __all__ = [
     "Curvature", "Eigenpair", "Gram", "HessianTrace", "ModelQuantization", "Monitor", "QuantizedLayer",

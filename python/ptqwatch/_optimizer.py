@@ -2,7 +2,7 @@
 
 import torch
 
-from ptqwatch._subject import local
+from ptqwatch._shards import local
 
 _KINDS = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam", torch.optim.SGD: "sgd"}
 

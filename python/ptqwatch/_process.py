@@ -20,7 +20,7 @@ import weakref
 import torch
 
 from ptqwatch import _channel, _native, _package
-from ptqwatch._watch import Monitor, seconds
+from ptqwatch._monitor import Monitor, seconds
 
 _log = logging.getLogger("ptqwatch")
 _monitors: "weakref.WeakSet[ProcessMonitor]" = weakref.WeakSet()

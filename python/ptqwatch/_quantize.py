@@ -13,7 +13,8 @@ import torch
 from ptqwatch import _native
 from ptqwatch._arrays import Array, check, globs, like, matrix_of
 from ptqwatch._model import Losses, on_copy_of
-from ptqwatch._subject import local, named_tensors, unwrap
+from ptqwatch._shards import local
+from ptqwatch._subject import named_tensors, unwrap
 
 # Accumulated inputs of a layer; made by `gram`.
 #   inputs        d

@@ -16,6 +16,11 @@ def without_wrappers(name):
     return name
 
 
+def local(tensor):
+    """The part of a DTensor that this process has; any other tensor itself."""
+    return tensor._local_tensor if type(tensor).__name__ == "DTensor" else tensor
+
+
 def _cut(length, pieces, index):
     """Begin and length of a piece, as torch.chunk and DTensor cut."""
     size = -(-length // pieces)

@@ -12,7 +12,8 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ptqwatch._shards import parts_of, without_wrappers
+from ptqwatch._optimizer import named_view, view_of
+from ptqwatch._shards import local, parts_of, without_wrappers
 
 
 _log = logging.getLogger("ptqwatch")
@@ -66,11 +67,6 @@ def _named_parameters(module):
         for name, value in part._parameters.items():
             if value is not None:
                 yield f"{prefix}.{name}" if prefix else name, sharded.get((id(part), name), value), True
-
-
-def local(tensor):
-    """The part of a DTensor that this process has; any other tensor itself."""
-    return tensor._local_tensor if type(tensor).__name__ == "DTensor" else tensor
 
 
 def switches_of(module):
@@ -288,8 +284,6 @@ class ModelAdapter:
 
     def optimizer(self):
         """The optimizer's rule and state, or None."""
-        from ptqwatch._optimizer import named_view, view_of
-
         if self._named_optimizer:
             return named_view(**self._named_optimizer)
         if self._optimizer is None:
