@@ -21,6 +21,8 @@ constexpr double kSymmetryTolerance = 0.01;
 // a constant is off by 0.01 to 0.9, the least in language models that are not trained.
 constexpr double kOfStepCheck = 5;
 constexpr double kLeastDifference = 1e-3;
+// Differences that are within this of products and of each other find the same eigenvectors.
+constexpr double kRoughlyEqual = 0.01;
 
 // A surface reduced to its first batch.
 class FirstBatch final : public LossSurface {
@@ -96,18 +98,23 @@ absl::Status MultiplyByGraph(LossSurface* surface, const Vector& u, Vector& hu,
   return absl::OkStatus();
 }
 
-// Compares a product with a difference along `u`. Returns whether the difference is good enough.
-absl::StatusOr<bool> CheckByDifference(LossSurface* surface, const Vector& u, const Vector& hu,
-                                       const ExecutionContext& context) {
+enum class Comparison { kNone, kRight, kInterchangeable };
+
+// Compares a product with a difference along `u`, if that is good enough.
+absl::StatusOr<Comparison> CheckByDifference(LossSurface* surface, const Vector& u,
+                                             const Vector& hu, const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
   Vector rest = space.Zero();
   const absl::StatusOr<double> check = Difference(surface, u, rest, context);
   if (absl::IsCancelled(check.status())) return check.status();
-  if (!check.ok() || *check > kMaxStepCheck) return false;
+  if (!check.ok() || *check > kMaxStepCheck) return Comparison::kNone;
   const double norm = space.Norm(rest);
   space.Axpy(-1, hu, rest);
   const double gap = space.Norm(rest);
-  if (gap <= (kLeastDifference + kOfStepCheck * *check) * norm) return true;
+  if (gap <= (kLeastDifference + kOfStepCheck * *check) * norm) {
+    const bool near = *check <= kRoughlyEqual && gap <= kRoughlyEqual * norm;
+    return near ? Comparison::kInterchangeable : Comparison::kRight;
+  }
   return absl::FailedPreconditionError(StrFormat(
       "a product with the second derivative is %.2g of itself away from a finite difference: an "
       "operator of the model differentiates wrongly (does its backward treat what it saved as a "
@@ -116,14 +123,15 @@ absl::StatusOr<bool> CheckByDifference(LossSurface* surface, const Vector& u, co
 }
 
 // If the loss is too rough along a random direction, compares along the gradient.
-absl::Status TryGraph(LossSurface* surface, std::optional<int64_t>& graph_bytes,
+absl::Status TryGraph(LossSurface* surface, HessianChoice& choice,
                       const ExecutionContext& context) {
   const VectorSpace& space = surface->space();
   Vector u = RandomVector(space, 0, context);
   Vector hu = space.Zero();
-  PTQWATCH_RETURN_IF_ERROR(MultiplyByGraph(surface, u, hu, graph_bytes, context));
-  PTQWATCH_ASSIGN_OR_RETURN(const bool compared, CheckByDifference(surface, u, hu, context));
-  if (compared) return absl::OkStatus();
+  PTQWATCH_RETURN_IF_ERROR(MultiplyByGraph(surface, u, hu, choice.graph_bytes, context));
+  PTQWATCH_ASSIGN_OR_RETURN(const Comparison random, CheckByDifference(surface, u, hu, context));
+  choice.rough_differences = random == Comparison::kInterchangeable;
+  if (random != Comparison::kNone) return absl::OkStatus();
   {
     PTQWATCH_ASSIGN_OR_RETURN(
         const std::unique_ptr<HessianOperator> hessian,
@@ -180,7 +188,7 @@ absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMod
   }
   if (asked != HessianMode::kFiniteDifference) {
     HessianChoice choice;
-    absl::Status status = TryGraph(&first, choice.graph_bytes, context);
+    absl::Status status = TryGraph(&first, choice, context);
     if (status.ok()) {
       if (choice.graph_bytes) *choice.graph_bytes *= static_cast<int64_t>(surface->batches());
       const bool fits = choice.graph_bytes && *choice.graph_bytes <= max_graph_bytes;
@@ -195,7 +203,7 @@ absl::StatusOr<HessianChoice> ChooseHessianMode(LossSurface* surface, HessianMod
   }
   const absl::Status status = TryDifference(&first, context);
   if (status.ok()) {
-    return HessianChoice{HessianMode::kFiniteDifference, std::nullopt, std::move(detail)};
+    return HessianChoice{HessianMode::kFiniteDifference, std::nullopt, false, std::move(detail)};
   }
   return absl::FailedPreconditionError(StrCat(reasons, reasons.empty() ? "" : "; ",
                                               ToString(HessianMode::kFiniteDifference), ": ",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -51,33 +52,113 @@ class SingleThreadedBackward {
   const bool before_;
 };
 
+// An operator that can take gradients at points near W.
+class SteppingOperator : public HessianOperator {
+ protected:
+  explicit SteppingOperator(LossSurface* surface)
+      : HessianOperator(surface), generation_(surface->generation()) {}
+
+  // To be called when the gradient at W is known.
+  void PrepareSteps() {
+    const double norm = surface_->WeightNorm();
+    weight_norm_ = norm > 0 ? norm : 1;
+    step_ = kMaxStep * weight_norm_;
+    aim_ = kGradientChange * space().Norm(gradient_);
+  }
+
+  absl::Status CheckGeneration() const {
+    if (surface_->generation() == generation_) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "the weights were written to between a gradient and a product with its derivative");
+  }
+
+  // hv = (g(W + e v) - g(W)) / e.
+  absl::Status OneSidedProduct(const Vector& v, Vector& hv, const ExecutionContext& context) {
+    PTQWATCH_RETURN_IF_ERROR(CheckGeneration());
+    const double norm = space().Norm(v);
+    hv.elements.zero_();
+    if (norm == 0) return absl::OkStatus();
+    PTQWATCH_RETURN_IF_ERROR(
+        MoveBack(StepAhead(v, norm, kOneSidedStep, kOneSidedTolerance, hv, context)));
+    space().Axpy(-1, gradient_, hv);
+    space().Scale(norm / (kOneSidedStep * step_), hv);
+    return absl::OkStatus();
+  }
+
+  // Returns the surface to W, after a failure too. What was computed at W is then valid again.
+  absl::Status MoveBack(absl::Status status) {
+    status.Update(surface_->MoveTo(nullptr, 0));
+    generation_ = surface_->generation();
+    return status;
+  }
+
+  // Computes ahead = g(W + e v) with e = share * step_ / norm and adapts the step to v. Tries the
+  // previous product's step first, which usually fits.
+  absl::Status StepAhead(const Vector& v, double norm, double share, double tolerance,
+                         Vector& ahead, const ExecutionContext& context) {
+    for (int tries = 1;; ++tries) {
+      PTQWATCH_RETURN_IF_ERROR(GradientAt(v, share * step_ / norm, ahead, context));
+      if (keep_step_ || tries == kMaxStepTries) return absl::OkStatus();
+      const double change = 2 / share * space().Distance(ahead, gradient_);
+      const double wanted = std::clamp(change > 0 ? step_ * aim_ / change : HUGE_VAL,
+                                       kMinStep * weight_norm_, kMaxStep * weight_norm_);
+      if (wanted <= tolerance * step_ && step_ <= tolerance * wanted) return absl::OkStatus();
+      step_ = wanted;
+    }
+  }
+
+  absl::Status GradientAt(const Vector& v, double e, Vector& gradient,
+                          const ExecutionContext& context) {
+    PTQWATCH_RETURN_IF_ERROR(surface_->MoveTo(&v, e));
+    double loss = 0;
+    if (along_ == nullptr) return Differentiate(*surface_, loss, gradient, context);
+    along_->clear();
+    return Differentiate(*surface_, loss, gradient, context,
+                         [&](const Vector& sum) { AddBatch(v, sum); });
+  }
+
+  double step_ = 0;  // of a central difference, for a direction of norm 1
+  bool keep_step_ = false;
+
+ private:
+  double weight_norm_ = 0;
+  double aim_ = 0;  // the change of the gradient from one side to the other
+  uint64_t generation_ = 0;
+};
+
 // Differentiates the gradient's graph, which is kept for all batches or rebuilt for each product.
-class GraphOperator final : public HessianOperator {
+class GraphOperator final : public SteppingOperator {
  public:
-  GraphOperator(LossSurface* surface, bool keep)
-      : HessianOperator(surface), leaves_(LeafTensors(*surface)), keep_(keep) {}
+  GraphOperator(LossSurface* surface, bool keep, bool differences)
+      : SteppingOperator(surface),
+        leaves_(LeafTensors(*surface)),
+        keep_(keep),
+        differences_(differences) {}
 
   absl::Status Build(const ExecutionContext& context) {
     gradient_ = space().Zero();
-    generation_ = surface_->generation();
-    if (!keep_) return Differentiate(*surface_, loss_, gradient_, context);
-    for (size_t i = 0; i < surface_->batches(); ++i) {
-      PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
-      PTQWATCH_ASSIGN_OR_RETURN(variable_list gradients, GradientWithGraph(i, loss_));
-      Accumulate(*surface_, gradients, gradient_);
-      graphs_.push_back(std::move(gradients));
+    if (keep_) {
+      for (size_t i = 0; i < surface_->batches(); ++i) {
+        PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
+        PTQWATCH_ASSIGN_OR_RETURN(variable_list gradients, GradientWithGraph(i, loss_));
+        Accumulate(*surface_, gradients, gradient_);
+        graphs_.push_back(std::move(gradients));
+      }
+      PTQWATCH_RETURN_IF_ERROR(CheckGradient(space(), gradient_));
+    } else {
+      PTQWATCH_RETURN_IF_ERROR(Differentiate(*surface_, loss_, gradient_, context));
     }
-    return CheckGradient(space(), gradient_);
+    if (differences_) PrepareSteps();
+    return absl::OkStatus();
   }
+
+  bool rough_needs_check() const override { return differences_; }
 
  private:
   absl::Status Product(const Vector& v, Vector& hv, const ExecutionContext& context) override {
     // The parameters are views of one buffer, for which autograd's own version check is off: after
     // a write, a product would be silently wrong.
-    if (surface_->generation() != generation_) {
-      return absl::FailedPreconditionError(
-          "the weights were written to between a gradient and a product with its derivative");
-    }
+    PTQWATCH_RETURN_IF_ERROR(CheckGeneration());
     hv.elements.zero_();
     for (size_t i = 0; i < surface_->batches(); ++i) {
       PTQWATCH_RETURN_IF_ERROR(context.Checkpoint());
@@ -91,6 +172,14 @@ class GraphOperator final : public HessianOperator {
       AddBatch(v, hv);
     }
     return absl::OkStatus();
+  }
+
+  absl::Status RoughProduct(const Vector& v, Vector& hv, const ExecutionContext& context) override {
+    if (!differences_) return Product(v, hv, context);
+    // The gradient at W comes from the same form: a difference of roundings would be divided by e.
+    std::optional<MathAttention> twice;
+    if (keep_) twice.emplace();
+    return OneSidedProduct(v, hv, context);
   }
 
   // The gradients by leaf, with the graph to the leaves. Adds the batch's loss to `loss`.
@@ -130,22 +219,18 @@ class GraphOperator final : public HessianOperator {
 
   std::vector<at::Tensor> leaves_;
   std::vector<variable_list> graphs_;  // one per batch, if kept
-  uint64_t generation_ = 0;
   const bool keep_;
+  const bool differences_;  // one-sided ones are the rough products
 };
 
-class FiniteDifferenceOperator final : public HessianOperator {
+class FiniteDifferenceOperator final : public SteppingOperator {
  public:
-  explicit FiniteDifferenceOperator(LossSurface* surface) : HessianOperator(surface) {}
+  explicit FiniteDifferenceOperator(LossSurface* surface) : SteppingOperator(surface) {}
 
   absl::Status Build(const ExecutionContext& context) {
     gradient_ = space().Zero();
-    const double norm = surface_->WeightNorm();
-    weight_norm_ = norm > 0 ? norm : 1;
-    step_ = kMaxStep * weight_norm_;
     PTQWATCH_RETURN_IF_ERROR(Differentiate(*surface_, loss_, gradient_, context));
-    aim_ = kGradientChange * space().Norm(gradient_);
-    generation_ = surface_->generation();
+    PrepareSteps();
     return absl::OkStatus();
   }
 
@@ -188,61 +273,10 @@ class FiniteDifferenceOperator final : public HessianOperator {
   }
 
   absl::Status RoughProduct(const Vector& v, Vector& hv, const ExecutionContext& context) override {
-    PTQWATCH_RETURN_IF_ERROR(CheckGeneration());
-    const double norm = space().Norm(v);
-    hv.elements.zero_();
-    if (norm == 0) return absl::OkStatus();
-    PTQWATCH_RETURN_IF_ERROR(
-        MoveBack(StepAhead(v, norm, kOneSidedStep, kOneSidedTolerance, hv, context)));
-    space().Axpy(-1, gradient_, hv);
-    space().Scale(norm / (kOneSidedStep * step_), hv);
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckGeneration() const {
-    if (surface_->generation() == generation_) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        "the weights were written to between products of one Hessian");
-  }
-
-  // Returns the surface to W, after a failure too.
-  absl::Status MoveBack(absl::Status status) {
-    status.Update(surface_->MoveTo(nullptr, 0));
-    generation_ = surface_->generation();
-    return status;
-  }
-
-  // Computes ahead = g(W + e v) with e = share * step_ / norm and adapts the step to v. Tries the
-  // previous product's step first, which usually fits.
-  absl::Status StepAhead(const Vector& v, double norm, double share, double tolerance,
-                         Vector& ahead, const ExecutionContext& context) {
-    for (int tries = 1;; ++tries) {
-      PTQWATCH_RETURN_IF_ERROR(GradientAt(v, share * step_ / norm, ahead, context));
-      if (keep_step_ || tries == kMaxStepTries) return absl::OkStatus();
-      const double change = 2 / share * space().Distance(ahead, gradient_);
-      const double wanted = std::clamp(change > 0 ? step_ * aim_ / change : HUGE_VAL,
-                                       kMinStep * weight_norm_, kMaxStep * weight_norm_);
-      if (wanted <= tolerance * step_ && step_ <= tolerance * wanted) return absl::OkStatus();
-      step_ = wanted;
-    }
-  }
-
-  absl::Status GradientAt(const Vector& v, double e, Vector& gradient,
-                          const ExecutionContext& context) {
-    PTQWATCH_RETURN_IF_ERROR(surface_->MoveTo(&v, e));
-    double loss = 0;
-    if (along_ == nullptr) return Differentiate(*surface_, loss, gradient, context);
-    along_->clear();
-    return Differentiate(*surface_, loss, gradient, context,
-                         [&](const Vector& sum) { AddBatch(v, sum); });
+    return OneSidedProduct(v, hv, context);
   }
 
   Vector ahead_;  // g(W + e v) of the last central difference
-  double weight_norm_ = 0;
-  double step_ = 0;  // of a central difference, for a direction of norm 1
-  double aim_ = 0;   // the change of the gradient from one side to the other
-  bool keep_step_ = false;
-  uint64_t generation_ = 0;
 };
 
 absl::Status CheckProduct(const VectorSpace& space, const Vector& hv) {
@@ -253,14 +287,16 @@ absl::Status CheckProduct(const VectorSpace& space, const Vector& hv) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HessianOperator>> HessianOperator::Create(
-    LossSurface* surface, HessianMode mode, const ExecutionContext& context) {
+    LossSurface* surface, HessianMode mode, const ExecutionContext& context,
+    bool rough_differences) {
   SingleThreadedBackward single_threaded;
   if (surface->space().dimension() == 0) {
     return absl::FailedPreconditionError("no parameter is in the scope of the curvature");
   }
   if (mode == HessianMode::kGaussNewton) return CreateGaussNewtonOperator(surface, context);
   if (mode != HessianMode::kFiniteDifference) {
-    auto exact = std::make_unique<GraphOperator>(surface, mode == HessianMode::kRetainedGraph);
+    auto exact = std::make_unique<GraphOperator>(surface, mode == HessianMode::kRetainedGraph,
+                                                 rough_differences);
     PTQWATCH_RETURN_IF_ERROR(exact->Build(context));
     return exact;
   }

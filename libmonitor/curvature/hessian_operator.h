@@ -21,19 +21,21 @@ inline constexpr double kMaxStepCheck = 0.1;
 class HessianOperator : public SymmetricOperator {
  public:
   /// `mode` must not be kAuto. `surface` must outlive the operator, and only the operator may move
-  /// it. Costs one gradient, with its graph if retained.
+  /// it. Costs one gradient, with its graph if retained. With `rough_differences`, ApplyRoughly of
+  /// a graph is a difference too (see HessianChoice).
   ///
   /// Errors: FailedPrecondition if the loss cannot be differentiated, ResourceExhausted if memory
   /// runs out, DataLoss if loss or gradient is not finite, Cancelled or DeadlineExceeded from the
   /// context, which is checked once per batch.
   static absl::StatusOr<std::unique_ptr<HessianOperator>> Create(LossSurface* surface,
                                                                  HessianMode mode,
-                                                                 const ExecutionContext& context);
+                                                                 const ExecutionContext& context,
+                                                                 bool rough_differences = false);
 
   /// hv = H v. Errors as Create, and FailedPrecondition if the parameters were written to since.
   absl::Status Apply(const Vector& v, Vector& hv, const ExecutionContext& context) override;
-  /// Takes a finite difference on one side: one gradient instead of two, with a relative error of
-  /// about 2e-3 in float32.
+  /// Takes a finite difference on one side, unless products are exact and `rough_differences` was
+  /// not given: one gradient, with a relative error of about 2e-3 in float32.
   absl::Status ApplyRoughly(const Vector& v, Vector& hv, const ExecutionContext& context) override;
 
   /// The batches' shares of the data.

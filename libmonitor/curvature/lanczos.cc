@@ -26,6 +26,9 @@ constexpr double kNearBound = 0.1;
 constexpr int kMaxBoundProducts = 2;
 // A search with at least this residual ratio can use rough products: their error does not matter.
 constexpr double kRoughResidual = 0.02;
+// Rough products that are off by more than this share are dropped. Below, they may be off by more
+// than a residual: an exact product gives value and residual, and the bound moves by the error.
+constexpr double kRoughError = 0.05;
 // An eigenvalue below this share of the spectrum's extent counts as zero for its residual.
 constexpr double kZeroEigenvalue = 1e-3;
 // Degree of the polynomial that filters the secondary start vector.
@@ -105,7 +108,7 @@ bool Normalize(std::vector<double>& x) {
 class LanczosSearch {
  public:
   LanczosSearch(SymmetricOperator& hessian, const EigenpairOptions& options,
-                absl::Span<const Vector> deflated, int64_t max_basis,
+                absl::Span<const Vector> deflated, int64_t max_basis, bool rough,
                 const ExecutionContext& context)
       : context_(context),
         hessian_(hessian),
@@ -115,6 +118,8 @@ class LanczosSearch {
         dimension_(space_.dimension() - static_cast<int64_t>(deflated.size())),
         max_basis_(static_cast<size_t>(std::min(max_basis, dimension_))),
         breakdown_(space_.dtype() == at::kDouble ? kBreakdown : kBreakdownFloat),
+        rough_(rough),
+        confirm_(rough && hessian.rough_needs_check()),
         start_vectors_(space_, deflated, context) {}
 
   absl::StatusOr<EigenpairSearch> Run(const WarmStart& start) {
@@ -124,24 +129,38 @@ class LanczosSearch {
     start_weights_ = {1};
     least_share_ = first.least_share;
     int bound_products = 0;
+    Vector found;
     while (true) {
       PTQWATCH_RETURN_IF_ERROR(Extend());
-      if (Whole() || pair_.products >= options_.max_products) break;
+      if (!confirmed_) break;
       const bool full = basis_.size() >= max_basis_;
-      if (residual_reached_ && (full || !left_invariant_space_)) {
-        if (BoundIsNear() || bound_products == kMaxBoundProducts) break;
+      bool enough = LastProduct();
+      if (!enough && residual_reached_ && (full || !left_invariant_space_)) {
+        enough = BoundIsNear() || bound_products >= kMaxBoundProducts;
         ++bound_products;
       }
       // The space is invariant and may not contain the wanted eigenvector, so continue at random.
-      if (remainder_ == 0) next_ = start_vectors_.Next(basis_);
-      if (!next_.defined()) break;
+      if (!enough && remainder_ == 0) {
+        next_ = start_vectors_.Next(basis_);
+        enough = !next_.defined();
+      }
+      if (enough) {
+        found = Combine(ritz_[0]);
+        space_.Scale(1 / space_.Norm(found), found);
+        if (!confirm_) break;
+        PTQWATCH_ASSIGN_OR_RETURN(confirmed_, Confirm(found));
+        if (!confirmed_ || residual_reached_ || LastProduct() || !next_.defined()) break;
+      }
       if (full) KeepBestRitzVectors();
       basis_.push_back(std::move(next_));
     }
-    if (largest_product_ == 0 && deflated_.empty()) return ZeroOperatorError();
     EigenpairSearch search;
-    search.next.vector = Combine(ritz_[0]);
-    space_.Scale(1 / space_.Norm(search.next.vector), search.next.vector);
+    if (!confirmed_) {
+      search.pair.products = pair_.products;
+      return search;
+    }
+    if (largest_product_ == 0 && deflated_.empty()) return ZeroOperatorError();
+    search.next.vector = std::move(found);
     search.next.secondary = Secondary(search.next.vector);
     pair_.vector = search.next.vector.elements;
     if (first.warm) pair_.start = StartOf(space_, start, search.next.vector);
@@ -150,21 +169,32 @@ class LanczosSearch {
     return search;
   }
 
+  // False if rough products found what exact ones do not confirm.
+  bool confirmed() const { return confirmed_; }
+
  private:
   // Adds one product, one column of the projection, and the resulting Ritz pairs.
   absl::Status Extend() {
     next_ = space_.Zero();
-    PTQWATCH_RETURN_IF_ERROR(options_.residual_ratio >= kRoughResidual
-                                 ? hessian_.ApplyRoughly(basis_.back(), next_, context_)
-                                 : hessian_.Apply(basis_.back(), next_, context_));
+    const absl::Status status = rough_ ? hessian_.ApplyRoughly(basis_.back(), next_, context_)
+                                       : hessian_.Apply(basis_.back(), next_, context_);
     ++pair_.products;
+    // Nearby, the loss may be infinite.
+    confirmed_ = !confirm_ || !absl::IsDataLoss(status);
+    if (!confirmed_) return absl::OkStatus();
+    PTQWATCH_RETURN_IF_ERROR(status);
     const double size = space_.Norm(next_);
     largest_product_ = std::max(largest_product_, size);
+    confirmed_ = !confirm_ || size > 0;
+    if (!confirmed_) return absl::OkStatus();
     if (largest_product_ == 0 && deflated_.empty() && pair_.products >= kMaxZeroProducts) {
       return ZeroOperatorError();
     }
     along_deflated_.push_back(Orthogonalize(space_, deflated_, next_));
-    projection_.AddColumn(Orthogonalize(space_, basis_, next_));
+    const std::vector<double> column = Orthogonalize(space_, basis_, next_);
+    // Without rounding, products with a symmetric matrix make the projection tridiagonal.
+    if (confirm_ && !restarted_) confirmed_ = Asymmetry(column) <= kRoughError * largest_product_;
+    projection_.AddColumn(column);
     remainder_ = space_.Norm(next_);
     if (Whole() || remainder_ <= breakdown_ * size) {
       remainder_ = 0;
@@ -178,24 +208,62 @@ class LanczosSearch {
     return absl::OkStatus();
   }
 
+  // How far the newest column of the projection is from its row.
+  double Asymmetry(const std::vector<double>& column) const {
+    double squares = 0;
+    for (size_t i = 0; i + 1 < column.size(); ++i) {
+      const double row = i + 2 == column.size() ? remainder_ : 0;
+      squares += (column[i] - row) * (column[i] - row);
+    }
+    return std::sqrt(squares);
+  }
+
   // Updates the wanted Ritz value and its residual.
   void UpdatePair() {
-    const double inner = remainder_ * std::abs(ritz_[0].back());
-    double squares = inner * inner;
+    double squares = 0;
     for (size_t d = 0; d < deflated_.size(); ++d) {
       double along = 0;
       for (size_t i = 0; i < basis_.size(); ++i) along += ritz_[0][i] * along_deflated_[i][d];
       squares += along * along;
     }
-    const double residual = std::sqrt(squares);
+    SetPair(values_[0], remainder_ * std::abs(ritz_[0].back()), squares);
+  }
+
+  // Sets value and residual: `inner` in the complement, and the square of that along the deflated
+  // vectors, which is their own residual and stays.
+  void SetPair(double value, double inner, double deflated_square) {
+    const double residual = std::sqrt(inner * inner + deflated_square);
     const double widest = std::max(std::abs(values_.front()), std::abs(values_.back()));
-    pair_.value = values_[0];
-    pair_.residual_ratio = residual == 0 ? 0 : residual / std::abs(pair_.value);
+    pair_.value = value;
+    pair_.residual_ratio = residual == 0 ? 0 : residual / std::abs(value);
     const double goal =
-        options_.residual_ratio * std::max(std::abs(pair_.value), kZeroEigenvalue * widest);
+        options_.residual_ratio * std::max(std::abs(value), kZeroEigenvalue * widest);
     pair_.converged = residual <= goal;
-    // The component along the deflated vectors is their own residual, which stays.
     residual_reached_ = inner <= goal;
+  }
+
+  // Replaces value and residual by those of an exact product with the vector found, and moves the
+  // bound by what the rough products are off. Returns false if that is too much.
+  absl::StatusOr<bool> Confirm(const Vector& found) {
+    Vector product = space_.Zero();
+    PTQWATCH_RETURN_IF_ERROR(hessian_.Apply(found, product, context_));
+    ++pair_.products;
+    const double size = space_.Norm(product);
+    double deflated_square = 0;
+    for (double along : Orthogonalize(space_, deflated_, product)) deflated_square += along * along;
+    const double value = space_.Dot(found, product);
+    space_.Axpy(-value, found, product);
+    const double inner = space_.Norm(product);
+    if (next_.defined()) space_.Axpy(-remainder_ * ritz_[0].back(), next_, product);
+    const double error = std::abs(value - values_[0]) + space_.Norm(product);
+    SetPair(value, inner, deflated_square);
+    pair_.bound += options_.end == SpectrumEnd::kTop ? error : -error;
+    return error <= kRoughError * size;
+  }
+
+  // One more is the exact product that confirms what rough ones found.
+  bool LastProduct() const {
+    return Whole() || pair_.products + (confirm_ ? 1 : 0) >= options_.max_products;
   }
 
   bool Whole() const { return static_cast<int64_t>(basis_.size()) == dimension_; }
@@ -298,6 +366,9 @@ class LanczosSearch {
   const int64_t dimension_;  // of the complement
   const size_t max_basis_;
   const double breakdown_;
+  const bool rough_;
+  const bool confirm_;
+  bool confirmed_ = true;
   StartVectors start_vectors_;
   double least_share_ = 0;  // of the wanted eigenvector in the start
 
@@ -325,7 +396,18 @@ absl::StatusOr<EigenpairSearch> Lanczos(SymmetricOperator& hessian, const WarmSt
                                         const EigenpairOptions& options,
                                         absl::Span<const Vector> deflated, int64_t max_basis,
                                         const ExecutionContext& context) {
-  return LanczosSearch(hessian, options, deflated, max_basis, context).Run(start);
+  int unconfirmed = 0;
+  if (options.residual_ratio >= kRoughResidual) {
+    LanczosSearch search(hessian, options, deflated, max_basis, /*rough=*/true, context);
+    absl::StatusOr<EigenpairSearch> found = search.Run(start);
+    if (!found.ok() || search.confirmed()) return found;
+    unconfirmed = found->pair.products;
+  }
+  PTQWATCH_ASSIGN_OR_RETURN(
+      EigenpairSearch found,
+      LanczosSearch(hessian, options, deflated, max_basis, /*rough=*/false, context).Run(start));
+  found.pair.products += unconfirmed;
+  return found;
 }
 
 }  // namespace ptqwatch::internal

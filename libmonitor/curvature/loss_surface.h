@@ -46,8 +46,8 @@ class LossSurface {
 
   /// Sets the parameters to W + scale * direction, or to W if `direction` is null.
   virtual absl::Status MoveTo(const Vector* direction, double scale) = 0;
-  /// Changes with every write to the parameters, whoever writes. A graph made at another generation
-  /// gives wrong derivatives.
+  /// Changes with every write to the parameters, whoever writes. A graph made at other values gives
+  /// wrong derivatives.
   virtual uint64_t generation() const = 0;
   /// ||W|| over the parameters of space().
   virtual double WeightNorm() const = 0;

@@ -21,6 +21,8 @@ class SymmetricOperator {
   virtual absl::Status ApplyRoughly(const Vector& v, Vector& av, const ExecutionContext& context) {
     return Apply(v, av, context);
   }
+  /// Do rough products come from another method, so that Apply must confirm what they find?
+  virtual bool rough_needs_check() const { return false; }
   /// If A is a sum of terms, one per batch: each term's share of the data. The shares sum up to 1.
   /// Empty if A is not such a sum.
   virtual std::vector<double> shares() const { return {}; }

@@ -73,8 +73,9 @@ class LossCurvature::Impl {
   absl::StatusOr<HessianOperator*> Hessian(const ExecutionContext& context) {
     PTQWATCH_RETURN_IF_ERROR(OpenSurface());
     if (hessian_ == nullptr) {
-      PTQWATCH_ASSIGN_OR_RETURN(auto hessian,
-                                HessianOperator::Create(surface_.get(), setup_.mode, context));
+      PTQWATCH_ASSIGN_OR_RETURN(
+          auto hessian,
+          HessianOperator::Create(surface_.get(), setup_.mode, context, setup_.rough_differences));
       PTQWATCH_RETURN_IF_ERROR(internal::CheckDifference(*hessian, context).status());
       hessian_ = std::move(hessian);
     }

@@ -141,8 +141,9 @@ class CurvatureProbe::Attempt {
         quantization == nullptr ? std::nullopt : WatchedQuantizer(quantization->quantizers);
     ErrorMeasurement errors(*surface, quantized, watched);
     {
-      PTQWATCH_ASSIGN_OR_RETURN(const auto hessian,
-                                HessianOperator::Create(surface.get(), setup_.mode, context_));
+      PTQWATCH_ASSIGN_OR_RETURN(
+          const auto hessian,
+          HessianOperator::Create(surface.get(), setup_.mode, context_, setup_.rough_differences));
       cost_seconds["curvature_gradient"] = watch.Lap();
       PTQWATCH_RETURN_IF_ERROR(MeasureHessian(*hessian));
       watch.Lap();

@@ -115,6 +115,7 @@ absl::StatusOr<CurvatureSetup> PrepareCurvature(Replica& replica, CurvatureTarge
   }
   PTQWATCH_RETURN_IF_ERROR(choice.status());
   setup.mode = choice->mode;
+  setup.rough_differences = choice->rough_differences;
   setup.mode_detail = choice->detail;
   setup.graph_bytes = choice->graph_bytes;
   return setup;

@@ -38,6 +38,7 @@ struct CurvatureSetup {
   CurvatureTarget target;
   BatchTotals totals;
   HessianMode mode = HessianMode::kAuto;  ///< the chosen mode
+  bool rough_differences = false;         ///< as HessianChoice::rough_differences
   std::string mode_detail = {};           ///< as CurvatureReport::mode_detail
   std::optional<int64_t> graph_bytes;     ///< estimate for all batches
   int64_t graph_fixed_bytes = 0;          ///< of each batch, independent of its sequences

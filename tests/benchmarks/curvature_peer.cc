@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "bench_curvature.h"
 #include "cpu_seconds.h"
+#include "curvature/hessian_mode.h"
 #include "curvature/hessian_operator.h"
 #include "curvature/hutchinson.h"
 #include "curvature/spectrum.h"
@@ -46,11 +47,12 @@ class Clock {
 // Finds the top eigenpair, graph and gradient included in the time, and prints it as JSON.
 absl::StatusOr<EigenpairSearch> MeasureEigenpair(internal::ReplicaSurface& surface,
                                                  const char* name, HessianMode mode,
+                                                 bool rough_differences,
                                                  const internal::VectorMap& state, double goal,
                                                  bool print) {
   ExecutionContext context;
   const Clock clock;
-  auto hessian = HessianOperator::Create(&surface, mode, context);
+  auto hessian = HessianOperator::Create(&surface, mode, context, rough_differences);
   if (!hessian.ok()) return hessian.status();
   const internal::WarmStart start =
       internal::WarmStartFrom(internal::WithGradient(state, (*hessian)->gradient()), "top.0");
@@ -161,7 +163,7 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
     if (!surface.ok()) return surface.status();
     for (double goal : kGoals) {
       absl::StatusOr<EigenpairSearch> search =
-          MeasureEigenpair(**surface, "", HessianMode::kRetainedGraph, {}, goal, false);
+          MeasureEigenpair(**surface, "", HessianMode::kRetainedGraph, false, {}, goal, false);
       if (!search.ok()) return search.status();
       internal::KeepForNext(search->next, "top.0", starts.emplace_back());
     }
@@ -176,6 +178,10 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
   }
   std::printf("[{\"name\": \"model\", \"loss\": %.9g, \"parameters\": %lld}", loss,
               static_cast<long long>((*surface)->space().dimension()));
+  // As a monitor does once, when it is created.
+  const auto choice = internal::ChooseHessianMode(surface->get(), HessianMode::kRetainedGraph,
+                                                  INT64_MAX, ExecutionContext());
+  if (!choice.ok()) return choice.status();
   // Between the searches, because the machine's speed changes over seconds.
   ProductSeconds product;
   for (size_t i = 0; i < std::size(kGoals); ++i) {
@@ -187,7 +193,8 @@ absl::Status MeasureModel(const GptConfig& config, const std::string& path, int 
                 {"warm", HessianMode::kRetainedGraph, starts[i]},
                 {"cold_difference", HessianMode::kFiniteDifference, {}}};
     for (const auto& run : runs) {
-      const auto pair = MeasureEigenpair(**surface, run.name, run.mode, run.start, kGoals[i], true);
+      const auto pair = MeasureEigenpair(**surface, run.name, run.mode, choice->rough_differences,
+                                         run.start, kGoals[i], true);
       if (!pair.ok()) return pair.status();
       if (absl::Status status = product.Measure(**surface); !status.ok()) return status;
     }

@@ -213,7 +213,8 @@ absl::Status TrackEigenvalue(const GptConfig& config, const TrackOptions& option
     auto surface = (*gpt)->SurfaceAt(snapshot.weights);
     if (!surface.ok()) return surface.status();
     ExecutionContext context;
-    auto hessian = HessianOperator::Create(surface->get(), HessianMode::kRetainedGraph, context);
+    auto hessian = HessianOperator::Create(surface->get(), HessianMode::kRetainedGraph, context,
+                                           /*rough_differences=*/true);
     if (!hessian.ok()) return hessian.status();
     std::printf("%8lld %8.2e %7.4f %9.5g", static_cast<long long>(snapshot.step),
                 snapshot.learning_rate, (*hessian)->loss(), snapshot.top);

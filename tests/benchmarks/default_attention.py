@@ -4,8 +4,8 @@
     tests/benchmarks/default_attention.py BUILD_DIR [--repeats N] [--length TOKENS] [--width W]
 
 Each round measures both, one after the other: the top eigenvalue and a trace of 16 probe vectors, by ptqwatch.curvature. "to 2 %" searches by
-differences on one side, whose error is up to 1 %; "to 0.1 %" has central ones, as the trace does, which are about as far from the exact
-product as float32 allows."""
+differences on one side in both modes, and confirms them by a product in the exact one; "to 0.1 %" has central ones, as the trace does,
+which are about as far from the exact product as float32 allows."""
 
 import argparse
 import os

@@ -46,6 +46,7 @@ TEST(ChooseHessianMode, RetainsTheGraphsThatFitAndRecomputesOthers) {
   const auto roomy = ChooseHessianMode(&surface, kAuto, kNoLimit, context);
   ASSERT_TRUE(roomy.ok()) << roomy.status();
   EXPECT_EQ(roomy->mode, kRetained);
+  EXPECT_TRUE(roomy->rough_differences);
   // At least tanh's result and the second product, at most some 20 such tensors a batch.
   const int64_t activations = 64 * 32 * 8;
   ASSERT_TRUE(roomy->graph_bytes);
@@ -132,7 +133,9 @@ TEST(ChooseHessianMode, ComparesAlongTheGradientIfARandomDirectionIsRough) {
   };
   TensorSurface right({{"in", in}, {"out", out}, {"rough", rough}}, loss(false));
   TensorSurface wrong({{"in", in}, {"out", out}, {"rough", rough}}, loss(true));
-  EXPECT_TRUE(ChooseHessianMode(&right, kRetained, kNoLimit, {}).ok());
+  const auto choice = ChooseHessianMode(&right, kRetained, kNoLimit, {});
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_FALSE(choice->rough_differences);
   const absl::Status status = ChooseHessianMode(&wrong, kRetained, kNoLimit, {}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("away from a finite difference"));
 }

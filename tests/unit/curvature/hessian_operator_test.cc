@@ -162,6 +162,34 @@ TEST(HessianOperator, RoughDifferencesCostAGradientAndAreGoodToAHundredth) {
   EXPECT_TRUE(w.detach().equal(at::linspace(0.1, 1, 50)));
 }
 
+TEST(HessianOperator, AGraphSurvivesRoughDifferencesAndNoOtherWrite) {
+  for (HessianMode mode : {kRetained, kRecomputed}) {
+    Smooth smooth(at::kFloat);
+    const Vector v = smooth.Direction();
+    const VectorSpace& space = smooth.surface.space();
+    const auto exact = Make(&smooth.surface, mode, smooth.context);
+    EXPECT_FALSE(exact->rough_needs_check());
+    Vector expected = space.Zero();
+    ASSERT_TRUE(exact->Apply(v, expected, smooth.context).ok());
+    auto created = HessianOperator::Create(&smooth.surface, mode, smooth.context,
+                                           /*rough_differences=*/true);
+    ASSERT_TRUE(created.ok()) << created.status();
+    HessianOperator& both = **created;
+    EXPECT_TRUE(both.rough_needs_check());
+    EXPECT_TRUE(both.exact());
+    Vector rough = space.Zero();
+    ASSERT_TRUE(both.ApplyRoughly(v, rough, smooth.context).ok());
+    EXPECT_FALSE(rough.elements.equal(expected.elements));
+    EXPECT_LT(Gap(rough.elements, expected.elements), 1e-2);
+    Vector hv = space.Zero();
+    ASSERT_TRUE(both.Apply(v, hv, smooth.context).ok());
+    EXPECT_TRUE(hv.elements.equal(expected.elements));
+    ASSERT_TRUE(smooth.surface.MoveTo(&v, 0.1).ok());
+    EXPECT_TRUE(absl::IsFailedPrecondition(both.ApplyRoughly(v, rough, smooth.context)));
+    EXPECT_TRUE(absl::IsFailedPrecondition(both.Apply(v, hv, smooth.context)));
+  }
+}
+
 TEST(HessianOperator, ProductsAreSplitByBatch) {
   Smooth smooth;
   const Vector v = smooth.Direction();

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "ATen/TensorOperators.h"
@@ -294,10 +295,12 @@ TEST(Lanczos, AGradientAloneDoesNotMakeACoarseSearchSure) {
   }
 }
 
-// Counts the products of either kind with a quadratic's Hessian.
-class Counting final : public SymmetricOperator {
+// A quadratic's Hessian, whose rough products are another method's: `off` changes them.
+class Roughened final : public SymmetricOperator {
  public:
-  explicit Counting(SymmetricOperator* hessian) : hessian_(hessian) {}
+  using Off = std::function<void(const Vector& v, Vector& av)>;
+  explicit Roughened(SymmetricOperator* hessian, Off off = {})
+      : hessian_(hessian), off_(std::move(off)) {}
   const VectorSpace& space() const override { return hessian_->space(); }
   absl::Status Apply(const Vector& v, Vector& av, const ExecutionContext& context) override {
     ++exact;
@@ -305,18 +308,36 @@ class Counting final : public SymmetricOperator {
   }
   absl::Status ApplyRoughly(const Vector& v, Vector& av, const ExecutionContext& context) override {
     ++rough;
-    return hessian_->Apply(v, av, context);
+    const absl::Status status = hessian_->Apply(v, av, context);
+    if (off_) off_(v, av);
+    return space().IsFinite(av) ? status : absl::DataLossError("not finite");
   }
+  bool rough_needs_check() const override { return off_ != nullptr; }
   int exact = 0;
   int rough = 0;
 
  private:
   SymmetricOperator* hessian_;
+  const Off off_;
 };
+
+// Adds another random vector of this share of the product to each.
+Roughened::Off Noise(const VectorSpace& space, double share) {
+  return [&space, share, drawn = uint64_t{0}](const Vector&, Vector& av) mutable {
+    Vector noise = space.Zero();
+    space.FillRademacher(SeedSource(3).Seed("noise", drawn++), noise);
+    space.Axpy(share * space.Norm(av) / space.Norm(noise), noise, av);
+  };
+}
+
+// Adds `value` along one of a diagonal matrix's eigenvectors.
+Roughened::Off Raise(int64_t index, double value) {
+  return [=](const Vector& v, Vector& av) { av.elements[index] += value * v.elements[index]; };
+}
 
 TEST(Lanczos, RoughProductsServeIfTheResidualDoesNotSeeTheirError) {
   Quadratic quadratic(Spectrum(300, -1, 2));
-  Counting counting(quadratic.hessian.get());
+  Roughened counting(quadratic.hessian.get());
   EigenpairOptions options;
   options.residual_ratio = 0.02;
   ASSERT_TRUE(ExtremeEigenpair(counting, {}, options, {}, quadratic.context).ok());
@@ -327,6 +348,115 @@ TEST(Lanczos, RoughProductsServeIfTheResidualDoesNotSeeTheirError) {
   ASSERT_TRUE(ExtremeEigenpair(counting, {}, options, {}, quadratic.context).ok());
   EXPECT_GT(counting.exact, 0);
   EXPECT_EQ(counting.rough, 0);
+}
+
+TEST(Lanczos, AnExactProductConfirmsWhatRoughOnesFind) {
+  at::Tensor negative = WithAnother(2000, 0.05, 0.1);
+  negative[50] = -3;
+  const struct {
+    const char* name;
+    at::Tensor values;
+  } cases[] = {{"alone", WithAnother(2000, 0.05, 0.1)},
+               {"a close pair", WithAnother(2000, 0.05, 0.998)},
+               {"a double eigenvalue", WithAnother(2000, 0.05, 1)},
+               {"a larger negative one", negative}};
+  for (const auto& [name, values] : cases) {
+    SCOPED_TRACE(name);
+    Quadratic quadratic(values);
+    const VectorSpace& space = quadratic.hessian->space();
+    // An eigenvector of the bulk: only the random part of the start sees the top.
+    Vector other = space.Zero();
+    other.elements[1500] = 1;
+    for (const WarmStart& start : {WarmStart{}, WarmStart{other, {}}}) {
+      for (const double residual : {0.05, 0.02}) {
+        Roughened rough(quadratic.hessian.get(), Noise(space, 0.005));
+        const EigenpairOptions options = {.residual_ratio = residual};
+        const auto search = ExtremeEigenpair(rough, start, options, {}, quadratic.context);
+        ASSERT_TRUE(search.ok()) << search.status();
+        const HessianEigenpair& top = search->pair;
+        EXPECT_TRUE(top.converged);
+        EXPECT_NEAR(top.value, 1, 0.005);
+        EXPECT_LE(top.value, 1 + 1e-6);
+        EXPECT_GE(top.bound, 1);
+        EXPECT_GE(top.bound, top.value * (1 + top.residual_ratio));
+        EXPECT_LE(rough.exact, 2);
+        EXPECT_EQ(top.products, rough.exact + rough.rough);
+        Vector rest = space.Zero();
+        ASSERT_TRUE(quadratic.hessian->Apply({top.vector}, rest, quadratic.context).ok());
+        EXPECT_NEAR(space.Dot({top.vector}, rest), top.value, 1e-6);
+        space.Axpy(-top.value, {top.vector}, rest);
+        EXPECT_NEAR(space.Norm(rest) / top.value, top.residual_ratio, 1e-6);
+        EXPECT_LE(top.residual_ratio, residual);
+      }
+    }
+  }
+}
+
+TEST(Lanczos, RoughProductsThatAreWrongGiveWayToExactOnes) {
+  Quadratic quadratic(WithAnother(2000, 0.05, 0.1));
+  const VectorSpace& space = quadratic.hessian->space();
+  const EigenpairOptions options = {.residual_ratio = 0.05};
+  const HessianEigenpair expected = quadratic.Find(options);
+  const struct {
+    const char* name;
+    Roughened::Off off;
+  } cases[] = {
+      {"a top that is none", Raise(40, 1.4)},
+      {"a top that is too large", Raise(30, 0.1)},
+      {"not symmetric", [](const Vector& v, Vector& av) { av.elements[5] += v.elements[30]; }},
+      {"noise", Noise(space, 0.3)},
+      {"zero", [](const Vector&, Vector& av) { av.elements.zero_(); }}};
+  for (const auto& [name, off] : cases) {
+    SCOPED_TRACE(name);
+    Roughened rough(quadratic.hessian.get(), off);
+    const auto search = ExtremeEigenpair(rough, {}, options, {}, quadratic.context);
+    ASSERT_TRUE(search.ok()) << search.status();
+    EXPECT_EQ(search->pair.value, expected.value);
+    EXPECT_EQ(search->pair.bound, expected.bound);
+    EXPECT_TRUE(search->pair.vector.equal(expected.vector));
+    EXPECT_GE(rough.exact, expected.products);
+    EXPECT_LE(rough.exact, expected.products + 1);
+    EXPECT_EQ(search->pair.products, rough.exact + rough.rough);
+  }
+}
+
+TEST(Lanczos, DifferencesAcrossAKinkGiveWayToTheHessian) {
+  // |r| has the Hessian 0, and a difference from one side of 0 to the other is as large as any.
+  const at::Tensor values = Spectrum(300, -1, 2);
+  at::Tensor x = at::full({300}, 0.5, at::kDouble);
+  at::Tensor r = at::zeros({1}, at::kDouble);
+  TensorSurface surface({{"x", x}, {"r", r}},
+                        [&](size_t) { return 0.5 * (x * x * values).sum() + r.abs().sum(); });
+  ExecutionContext context;
+  const auto hessian = HessianOperator::Create(&surface, HessianMode::kRetainedGraph, context,
+                                               /*rough_differences=*/true);
+  ASSERT_TRUE(hessian.ok()) << hessian.status();
+  const auto search = ExtremeEigenpair(**hessian, {}, {.residual_ratio = 0.02}, {}, context);
+  ASSERT_TRUE(search.ok()) << search.status();
+  EXPECT_TRUE(search->pair.converged);
+  EXPECT_NEAR(search->pair.value, 2, 0.01);
+  EXPECT_LT(search->pair.bound, 2.5);
+}
+
+TEST(Lanczos, RoughProductsStopAtTheLimitAndAreConfirmedThen) {
+  Quadratic quadratic(at::linspace(0, 1, 500, at::kDouble));
+  Roughened rough(quadratic.hessian.get(), Noise(quadratic.hessian->space(), 1e-3));
+  const EigenpairOptions options = {.residual_ratio = 0.02, .max_products = 5};
+  const auto search = ExtremeEigenpair(rough, {}, options, {}, quadratic.context);
+  ASSERT_TRUE(search.ok()) << search.status();
+  EXPECT_FALSE(search->pair.converged);
+  EXPECT_EQ(search->pair.products, 5);
+  EXPECT_EQ(rough.exact, 1);
+}
+
+TEST(Lanczos, RoughProductsServeBesideEigenvectorsFoundBefore) {
+  Quadratic quadratic(WithAnother(2000, 0.05, 0.9));
+  const EigenpairSearch first = quadratic.Search({});
+  Roughened rough(quadratic.hessian.get(), Noise(quadratic.hessian->space(), 0.003));
+  const auto second = ExtremeEigenpair(rough, {}, {}, {&first.next.vector, 1}, quadratic.context);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NEAR(second->pair.value, 0.9, 0.01);
+  EXPECT_LE(rough.exact, 2);
 }
 
 TEST(Lanczos, KrylovSpaceIsTheHessianThere) {

@@ -86,6 +86,29 @@ TEST(LossCurvature, EveryNumberAgreesWithProductsOfItsOwn) {
   EXPECT_TRUE((*curvature)->Multiply(d, engine.context).ok());
 }
 
+TEST(LossCurvature, ASearchByDifferencesGivesExactValuesAndLeavesExactProducts) {
+  for (const HessianMode mode : {HessianMode::kRetainedGraph, HessianMode::kRecomputedGraph}) {
+    Engine engine;
+    engine.engine.mode = mode;
+    auto curvature = engine.Make();
+    ASSERT_TRUE(curvature.ok()) << curvature.status();
+    const at::Tensor v = at::ones({(*curvature)->dimension()});
+    const auto before = (*curvature)->Multiply(v, engine.context);
+    ASSERT_TRUE(before.ok()) << before.status();
+    const auto spectrum = (*curvature)->Spectrum(engine.context);
+    ASSERT_TRUE(spectrum.ok()) << spectrum.status();
+    const auto after = (*curvature)->Multiply(v, engine.context);
+    ASSERT_TRUE(after.ok()) << after.status();
+    EXPECT_TRUE(before->equal(*after));
+    const HessianEigenpair& top = spectrum->top[0];
+    const auto product = (*curvature)->Multiply(top.vector, engine.context);
+    ASSERT_TRUE(product.ok()) << product.status();
+    EXPECT_NEAR(product->dot(top.vector).item<double>(), top.value, 1e-6 * top.value);
+    EXPECT_NEAR((*product - top.vector * top.value).norm().item<double>() / top.value,
+                top.residual_ratio, 1e-5);
+  }
+}
+
 TEST(LossCurvature, CriticalSharpnessIsTheCurvatureAlongTheGradient) {
   Engine engine;
   auto curvature = engine.Make();

@@ -153,7 +153,8 @@ TEST(MicroBatches, GiveTheSameHessianFromSmallerGraphs) {
   EXPECT_EQ(b.batch_tokens, a.batch_tokens);
   EXPECT_NEAR(*b.loss_nats, *a.loss_nats, 1e-6);
   EXPECT_NEAR(*b.top_eigenvalue, *a.top_eigenvalue, 1e-4 * *a.top_eigenvalue);
-  EXPECT_NEAR(*b.trace, *a.trace, 1e-4 * std::abs(*a.trace));
+  // The estimate builds on the searches' vectors, which come from differences.
+  EXPECT_NEAR(*b.trace, *a.trace, 1e-3 * std::abs(*a.trace));
 }
 
 TEST(PrepareCurvature, TriesAsManySequencesAsItTakesForATokenThatCounts) {
