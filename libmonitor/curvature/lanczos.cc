@@ -140,9 +140,9 @@ class LanczosSearch {
         ++bound_products;
       }
       // The space is invariant and may not contain the wanted eigenvector, so continue at random.
-      if (!enough && remainder_ == 0) {
+      if (remainder_ == 0 && !LastProduct()) {
         next_ = start_vectors_.Next(basis_);
-        enough = !next_.defined();
+        enough = enough || !next_.defined();
       }
       if (enough) {
         found = Combine(ritz_[0]);
