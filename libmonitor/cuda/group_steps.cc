@@ -72,7 +72,7 @@ Sizes Scales(const LayerGroup& group) {
 
 // Whether FitGrids knows the rule for ranges.
 bool FitsRange(const QuantizerSpec& spec) {
-  return spec.clip == ClipSearch::kNone || spec.clip == ClipSearch::kMse;
+  return spec.clip == ClipSearch::kNone || (spec.clip == ClipSearch::kMse && !spec.narrow_range);
 }
 
 constexpr DeviceMethod kDeviceMethods[] = {

@@ -14,7 +14,7 @@ GridShape GridOf(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
           .group_rows = spec.group_rows < 0 ? rows : spec.group_rows,
           .bits = spec.bits,
           .symmetric = spec.symmetric,
-          .narrow_range = spec.narrow_range,
+          .lowest = spec.narrow_range ? 1 : 0,
           .scale_dtype = spec.scale_dtype,
           .format = NumbersOf(spec),
           .scale_rule = spec.scale_rule};

@@ -12,7 +12,8 @@ namespace ptqwatch::internal {
 /// Fits the grid of every group to the share of its range with the smallest error, bit for bit as
 /// FitClippedByImportance in quantize/kernels/clip_search.h. 32 threads per group share the 80
 /// candidates. Cost: 80 * 4 operations per weight; by arithmetic 1 ms for 16 M weights on an H100.
-/// A launch takes a slice of the rows that begins at a multiple of kGroups.
+/// A launch takes a slice of the rows that begins at a multiple of kGroups. The lowest code is 0:
+/// with another number in its inner loop the kernel would spill registers.
 struct FitClipped {
   static constexpr int kThreads = 128;
   static constexpr int kPhases = 5;
@@ -79,9 +80,10 @@ struct FitClipped {
                                   .low = shared.low[base],
                                   .high = shared.high[base],
                                   .tensor_factor = tensor_factor};
-      const Found found = grid.format.is_float()
-                              ? Search(FloatPoints(grid), grid, candidates, at.thread - base)
-                              : Search(IntegerPoints(grid), grid, candidates, at.thread - base);
+      const Found found =
+          grid.format.is_float()
+              ? Search(FloatPoints(grid), grid, candidates, at.thread - base)
+              : Search(IntegerPoints(0, grid.Top()), grid, candidates, at.thread - base);
       shared.error[at.thread] = found.error;
       shared.step[at.thread] = found.step;
     } else if (at.thread == base) {

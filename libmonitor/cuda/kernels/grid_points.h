@@ -17,7 +17,7 @@ struct GridShape {
   int64_t group_rows = 1;  ///< rows that share a scale
   int bits = 4;
   bool symmetric = true;
-  bool narrow_range = false;
+  int lowest = 0;  ///< code: 1 in a narrow range
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
   NumberFormat format = {};
   ScaleRule scale_rule = ScaleRule::kEven;
@@ -26,7 +26,7 @@ struct GridShape {
   PTQWATCH_HOST_DEVICE int64_t GroupOf(int64_t col) const {
     return static_cast<uint32_t>(col) / static_cast<uint32_t>(group_size);
   }
-  PTQWATCH_HOST_DEVICE float Bottom() const { return narrow_range ? 1.0f : 0.0f; }
+  PTQWATCH_HOST_DEVICE float Bottom() const { return static_cast<float>(lowest); }
   PTQWATCH_HOST_DEVICE float Top() const { return static_cast<float>((1 << bits) - 1); }
 };
 
@@ -42,7 +42,8 @@ struct Grids {
 class IntegerPoints {
  public:
   PTQWATCH_HOST_DEVICE explicit IntegerPoints(const GridShape& grid)
-      : bottom_(grid.Bottom()), top_(grid.Top()) {}
+      : IntegerPoints(grid.Bottom(), grid.Top()) {}
+  PTQWATCH_HOST_DEVICE IntegerPoints(float bottom, float top) : bottom_(bottom), top_(top) {}
 
   PTQWATCH_HOST_DEVICE float Round(float w, float scale, float zero, uint8_t* code) const {
     const float nearest = CodeOf(w, scale, zero, bottom_, top_);
@@ -100,7 +101,7 @@ PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_fac
     low = -1;
     high = 1;
   }
-  float exact = (high - low) / (grid.Top() - grid.Bottom());
+  float exact = (high - low) / static_cast<float>((1 << grid.bits) - 1 - grid.lowest);
   const float smallest = FloatFromBits(1);
   if (!(exact > smallest)) exact = smallest;
   const float rounded = RoundToDtype(exact, grid.scale_dtype);

@@ -87,7 +87,7 @@ void ExpectSame(Outcome& host, Outcome& device, const CapturePlan& plan) {
 }
 
 std::vector<QuantizerSpec> AllMethods() {
-  std::vector<QuantizerSpec> specs(12, QuantizerSpec{.group_size = 16, .min_tokens_ratio = 0});
+  std::vector<QuantizerSpec> specs(13, QuantizerSpec{.group_size = 16, .min_tokens_ratio = 0});
   specs[0].method = QuantizationMethod::kRtn;
   specs[1].bits = 3;
   specs[2].method = QuantizationMethod::kAwq;
@@ -107,6 +107,8 @@ std::vector<QuantizerSpec> AllMethods() {
   specs[11].method = QuantizationMethod::kRtn;
   specs[11].clip = ClipSearch::kPercentile;  // by the host
   specs[11].clip_value = 95;
+  specs[12].narrow_range = true;
+  specs[12].clip = ClipSearch::kMse;  // by the host
   return specs;
 }
 

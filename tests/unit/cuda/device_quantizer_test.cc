@@ -133,6 +133,10 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   refused(layer, absl::StatusCode::kUnimplemented);
   for (const QuantizationMethod method :
        {QuantizationMethod::kRtn, QuantizationMethod::kGptq, QuantizationMethod::kAwq}) {
+    layer.spec = testing::SpecOf(method);
+    layer.spec.narrow_range = true;
+    layer.spec.clip = ClipSearch::kMse;
+    refused(layer, absl::StatusCode::kUnimplemented);
     for (const ClipSearch clip : {ClipSearch::kPercentile, ClipSearch::kStd}) {
       layer.spec = testing::SpecOf(method);
       layer.spec.clip = clip;

@@ -119,7 +119,7 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
                            .groups = grid.groups,
                            .bits = bits,
                            .symmetric = symmetric,
-                           .narrow_range = narrow,
+                           .lowest = narrow ? 1 : 0,
                            .scale_dtype = spec.scale_dtype};
         fit.source.weight.at[0] = w.values.data();
         fit.scale.at[0] = scale.data();
