@@ -281,7 +281,7 @@ void AddLayers(Replica& replica, const Survey& survey, const std::map<WeightKey,
 
 // Adds what is skipped of a parameter: all of it, some parts, or the rest beside the parts.
 void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
-                  const std::map<int, std::string>& uncovered,
+                  const std::map<int, std::string>& uncovered, const std::set<int>& tables,
                   const std::map<WeightKey, Reason>& skipped, const LayerSelection& selection,
                   CapturePlan* plan) {
   const TensorEntry& item = table.entries[static_cast<size_t>(parameter)];
@@ -309,6 +309,8 @@ void AddSkippedOf(const TensorTable& table, int parameter, const Survey& survey,
   const bool selected = WhyNotSelected(selection, NamesOf(item)).empty();
   if (const auto found = uncovered.find(parameter); found != uncovered.end()) {
     add(item.name, {found->second, selected}, rest);
+  } else if (tables.contains(parameter)) {
+    add(StrCat(item.name, " (rest)"), {std::string(kEmbedding)}, rest);
   } else if (used) {
     add(StrCat(item.name, " (rest)"), {"no part of it is multiplied", selected}, rest);
   } else if (item.tensor.dim() < 2) {
@@ -402,7 +404,7 @@ absl::StatusOr<CapturePlan> PlanCapture(Replica& replica, absl::Span<const Batch
   AddLayers(replica, survey, left_out, &plan);
   for (size_t i = 0; i < table.entries.size(); ++i) {
     if (!table.entries[i].is_parameter) continue;
-    AddSkippedOf(table, static_cast<int>(i), survey, uncovered, left_out, selection, &plan);
+    AddSkippedOf(table, static_cast<int>(i), survey, uncovered, tables, left_out, selection, &plan);
   }
   if (plan.layers.empty()) {
     std::string why;

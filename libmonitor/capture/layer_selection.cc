@@ -42,6 +42,17 @@ absl::Status ValidateOverrides(const SpecOverrides& overrides,
   return absl::OkStatus();
 }
 
+absl::Status CheckOverridesMatch(const SpecOverrides& overrides,
+                                 absl::Span<const std::string> layers) {
+  for (const SpecOverride& given : overrides) {
+    const auto matches = [&](const std::string& layer) { return GlobMatch(given.layers, layer); };
+    if (std::any_of(layers.begin(), layers.end(), matches)) continue;
+    return absl::InvalidArgumentError(
+        StrCat("overrides['", given.layers, "']: matches no layer that is quantized"));
+  }
+  return absl::OkStatus();
+}
+
 const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,
                                   std::string_view layer) {
   for (const SpecOverride& given : overrides) {

@@ -22,6 +22,11 @@ using SpecOverrides = std::vector<SpecOverride>;
 absl::Status ValidateOverrides(const SpecOverrides& overrides,
                                absl::Span<const QuantizerSpec> quantizers);
 
+/// InvalidArgument that begins with "overrides['<glob>']" if a glob matches none of the quantized
+/// layers: a layer that was meant would have another spec than asked for.
+absl::Status CheckOverridesMatch(const SpecOverrides& overrides,
+                                 absl::Span<const std::string> layers);
+
 /// The spec that `overrides` give a layer in place of `spec`; `spec` itself if none matches.
 const QuantizerSpec& SpecForLayer(const SpecOverrides& overrides, const QuantizerSpec& spec,
                                   std::string_view layer);

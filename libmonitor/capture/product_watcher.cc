@@ -18,7 +18,7 @@
 namespace ptqwatch::internal {
 namespace {
 
-constexpr char kRewritten[] = "a copy of it that was changed is multiplied";
+constexpr char kRewritten[] = "a copy of it that was changed is used";
 constexpr char kFactor[] = "multiplied with another parameter";
 constexpr char kPicked[] = "an index picks parts of it whose products are not seen";
 constexpr char kPart[] = "only a part or a reshaped form of it is multiplied";
@@ -238,6 +238,7 @@ void ProductWatcher::OnLookUp(const WatchedOp& op, c10::ArrayRef<const c10::IVal
   } else {
     if (stored.dim() == 2 && PicksRows(op.name, inputs)) {
       tables_.insert(found->entry);
+      if (found->rewritten) uncovered_.emplace(found->entry, kRewritten);
     } else {
       uncovered_.emplace(found->entry, kPicked);
     }

@@ -66,7 +66,9 @@ const WatchedOp* FindOp(std::string_view name) {
 
 bool OnlyCopies(std::string_view name) { return name == "aten::copy_" || EndsWith(name, "_like"); }
 
-bool WritesInPlace(std::string_view name) { return EndsWith(name, "_"); }
+bool WritesInPlace(std::string_view name) {
+  return EndsWith(name, "_") && name.substr(name.rfind(':') + 1) != "detach_";
+}
 
 at::Tensor TensorAt(c10::ArrayRef<const c10::IValue> inputs, size_t i) {
   return i < inputs.size() && inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();

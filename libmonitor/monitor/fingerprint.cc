@@ -58,7 +58,10 @@ std::string FingerprintOf(const ModelSession& session, const MonitorOptions& opt
   for (const CoveredLayer& layer : session.plan().layers) {
     digest.Add(layer.name);
     for (const QuantizerSpec& spec : options.quantizers) {
-      digest.Add(Describe(SpecForLayer(options.overrides, spec, layer.name)));
+      const QuantizerSpec& own = SpecForLayer(options.overrides, spec, layer.name);
+      digest.Add(Describe(own));
+      // Its numbers are in the series of another name then.
+      if (KeyOf(own) != KeyOf(spec)) digest.Add(ShortName(KeyOf(spec)));
     }
   }
   // Excludes averaging, mixed_precision and noise: they add to a report, which tells the noise's

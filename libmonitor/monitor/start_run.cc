@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/usable_cores.h"
+#include "capture/layer_selection.h"
 #include "curvature/replica_surface.h"
 #include "journal/journal_writer.h"
 #include "journal/run_endpoint.h"
@@ -41,6 +42,14 @@ constexpr std::chrono::milliseconds kStatusInterval{1000};
 constexpr int64_t kLeastExamples = 64;
 constexpr int64_t kMinUnits = 8;
 
+absl::Status CheckOverrides(const ModelSession& session, const MonitorOptions& options) {
+  std::vector<std::string> names;
+  for (const CoveredLayer& layer : session.plan().layers) names.push_back(layer.name);
+  const absl::Status status = CheckOverridesMatch(options.overrides, names);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(StrCat("MonitorOptions.", status));
+}
+
 // Opens the subject, and sets up probes and jobs within the context's bytes.
 absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLink* link) {
   const auto open = [&]() -> absl::Status {
@@ -65,6 +74,7 @@ absl::Status OpenSubject(RunCore& core, const MonitorOptions& options, WorkerLin
       return Guard([&]() -> absl::Status {
         stream->EnterMonitorThread();
         const absl::Cleanup drain = [&] { DrainQuietly(*stream); };
+        PTQWATCH_RETURN_IF_ERROR(CheckOverrides(*session, options));
         PTQWATCH_ASSIGN_OR_RETURN(
             core.suite, ProbeSuite::Create(std::move(session), options, {}, core.context));
         core.jobs = std::make_unique<Jobs>(JobParts{*core.suite, options, core.trackers});

@@ -92,7 +92,15 @@ absl::StatusOr<ModelQuantization> QuantizeOrThrow(Subject& subject,
   session->ReleaseLiveTensors();
   const CapturePlan& plan = session->plan();
   internal::LayerSpecs specs;
-  for (const CoveredLayer& layer : plan.layers) specs.push_back(SpecFor(options, layer.name));
+  std::vector<std::string> names;
+  for (const CoveredLayer& layer : plan.layers) {
+    specs.push_back(SpecFor(options, layer.name));
+    names.push_back(layer.name);
+  }
+  if (const absl::Status status = internal::CheckOverridesMatch(options.overrides, names);
+      !status.ok()) {
+    return absl::InvalidArgumentError(StrCat("ModelQuantizationOptions.", status));
+  }
   internal::HostBackend backend;  // codes are needed on the host
   const internal::ModelQuantizer quantizer(
       session->replica(), plan, session->calibration(), backend,

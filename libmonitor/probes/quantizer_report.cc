@@ -30,6 +30,11 @@ QuantizationReport ReportOf(const QuantizerSpec& spec) {
   return report;
 }
 
+// Absent without codes, too.
+std::optional<double> EntropyOf(const std::optional<StoredSize>& stored) {
+  return stored && stored->codes > 0 ? std::optional(stored->EntropyBits()) : std::nullopt;
+}
+
 void SetStatus(const absl::Status& status, QuantizationReport& report) {
   report.status = ProbeStatusOf(status);
   if (status.ok()) return;
@@ -69,7 +74,7 @@ QuantizedLayerRow RowOf(std::string_view layer, const QuantizerSpec& spec, const
     row.squared_displacement = result.squared_displacement;
   }
   row.stored = result.stored;
-  if (row.stored) report.entropy_bits = row.stored->EntropyBits();
+  report.entropy_bits = EntropyOf(row.stored);
   return row;
 }
 
@@ -156,7 +161,7 @@ LayerQuantization StackRow(const GroupedLayers& group, const std::vector<Quantiz
   stack.grid_noise_ratio = grid_noise.value();
   stack.scale_bias_ratio = scale_bias.value();
   stack.accumulated_error_ratio = accumulated.value();
-  if (stored) stack.entropy_bits = stored->EntropyBits();
+  stack.entropy_bits = EntropyOf(stored);
   if (errors.empty()) return stack;
   std::sort(errors.begin(), errors.end());
   stack.output_error_p10_ratio = Quantile(errors, 0.1);
@@ -199,7 +204,7 @@ absl::Status AddRows(std::vector<QuantizedLayerRow> rows, int64_t all_parameters
   report.displacement_norm = std::sqrt(displacement);
   report.coverage_ratio = static_cast<double>(parameters) / static_cast<double>(all_parameters);
   if (stored) {
-    report.entropy_bits = stored->EntropyBits();
+    report.entropy_bits = EntropyOf(stored);
     report.artifact_bytes = stored->Bytes() + kUnquantizedBytes * (all_parameters - parameters);
   }
   return absl::OkStatus();

@@ -71,8 +71,7 @@ std::vector<MetricInfo> MeasurementMetrics() {
       {"ptqwatch_quantization_artifact_bytes",
        kGauge,
        "Bytes of all parameters with the codes compressed to their entropy, scales beside them, "
-       "and "
-       "what has no codes in 16 bits an element. With MonitorOptions::artifact_size only.",
+       "and what has no codes in 16 bits an element. With MonitorOptions::artifact_size only.",
        {"method", "bits", "format"},
        PerQuantizer<&Q::artifact_bytes>},
       {"ptqwatch_unseen_weights_ratio",

@@ -28,19 +28,23 @@ double SumOf(const std::vector<double>& values) {
 }
 
 // The first `rows` sequences of a batch; empty if it cannot be cut there.
-std::optional<Batch> CutTo(Replica& replica, const Batch& batch, int64_t rows) {
+std::optional<Batch> CutTo(Replica& replica, const Batch& batch, const LossValues& whole,
+                           int64_t rows) {
   const int64_t all = SequencesOf(batch);
   std::optional<Batch> cut = RowsOf(batch, all, 0, rows);
   if (!cut) return std::nullopt;
   const absl::StatusOr<LossValues> losses = replica.Losses(*cut);
-  const absl::StatusOr<LossValues> whole = replica.Losses(batch);
-  if (!losses.ok() || !whole.ok()) return std::nullopt;
+  if (!losses.ok()) return std::nullopt;
   if (losses->values.dim() > 0) {
-    if (losses->values.size(0) != rows || whole->values.size(0) != all) return std::nullopt;
+    if (losses->values.size(0) != rows || whole.values.size(0) != all) return std::nullopt;
     // The losses of a sequence may depend on the others of its batch, as those of a contrast do.
-    const double before = whole->values.narrow(0, 0, rows).sum(at::kDouble).item<double>();
-    const double after = losses->values.sum(at::kDouble).item<double>();
-    const bool same = std::abs(after - before) <= kSameLoss * std::abs(before);
+    LossValues first = whole.values.narrow(0, 0, rows);
+    if (whole.weights.defined()) first.weights = whole.weights.narrow(0, 0, rows);
+    const absl::StatusOr<UnitLosses> before = SumByUnit(first, *cut);
+    const absl::StatusOr<UnitLosses> after = SumByUnit(*losses, *cut);
+    if (!before.ok() || !after.ok()) return std::nullopt;
+    const double sum = SumOf(before->sum);
+    const bool same = std::abs(SumOf(after->sum) - sum) <= kSameLoss * std::abs(sum);
     return same ? std::move(cut) : std::nullopt;
   }
   // A single value must be a mean over the sequences.
@@ -49,7 +53,7 @@ std::optional<Batch> CutTo(Replica& replica, const Batch& batch, int64_t rows) {
   const auto sum = [](const LossValues& loss, int64_t sequences) {
     return loss.values.item<double>() * static_cast<double>(sequences);
   };
-  const double expected = sum(*whole, all);
+  const double expected = sum(whole, all);
   const bool mean = std::abs(sum(*losses, rows) + sum(*rest, all - rows) - expected) <=
                     kSameLoss * std::abs(expected);
   return mean ? std::move(cut) : std::nullopt;
@@ -115,9 +119,9 @@ std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& ba
     const int64_t here = SequencesOf(batch);
     // A mean counts once, so that a smaller batch beside others would count for too much.
     const bool counts_once = losses.ok() && losses->values.dim() == 0 && !first.empty();
-    if (here > sequences && !counts_once) {
+    if (here > sequences && losses.ok() && !counts_once) {
       // A model may require batches of one size, or have the sequences in another dimension.
-      const std::optional<Batch> cut = CutTo(replica, batch, sequences);
+      const std::optional<Batch> cut = CutTo(replica, batch, *losses, sequences);
       if (cut) {
         first.push_back(*cut);
         break;

@@ -42,8 +42,9 @@ int64_t DefaultCurvatureSequences(int64_t losses_a_sequence);
 
 /// The first `sequences` sequences of `batches`, without batches that are masked out. The last
 /// batch is cut along dimension 0 if each of its tensors has one row per sequence and its loss is
-/// one value per sequence or a mean over the batch; otherwise it is taken whole. Costs an
-/// evaluation of each batch up to there.
+/// one value per sequence that does not depend on the others of its batch, or if it is a mean over
+/// the batch and the first one; otherwise it is taken whole. Costs an evaluation of each batch up
+/// to there.
 std::vector<Batch> FirstSequences(Replica& replica, const std::vector<Batch>& batches,
                                   int64_t sequences);
 

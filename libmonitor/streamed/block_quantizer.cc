@@ -95,11 +95,10 @@ absl::Status QuantizeLinears(const DecoderBlock& block, absl::Span<const Decoder
       if (!results[quantizer].status.ok()) continue;
       const std::string& name = linears[linear].name;
       const QuantizerSpec& spec = SpecForLayer(overrides, specs[quantizer], name);
-      tasks.push_back(
-          {.weight = weight,
-           .gram = gram,
-           .spec = SpecWithRows(name, inputs, spec, grams.tokens),
-           .stored_size = stored_sizes});
+      tasks.push_back({.weight = weight,
+                       .gram = gram,
+                       .spec = SpecWithRows(name, inputs, spec, grams.tokens),
+                       .stored_size = stored_sizes});
       quantizer_of.push_back(quantizer);
     }
     backend.Quantize(

@@ -236,6 +236,11 @@ absl::Status CheckMeasurement(const Decoder& decoder, const TrajectoryData& data
   }
   for (const QuantizerSpec& spec : options.quantizers) PTQWATCH_RETURN_IF_ERROR(Validate(spec));
   PTQWATCH_RETURN_IF_ERROR(ValidateOverrides(options.overrides, options.quantizers));
+  std::vector<std::string> names;
+  for (int64_t block = 0; block < decoder.config().blocks && !options.overrides.empty(); ++block) {
+    for (const DecoderLinear& linear : decoder.LinearsOf(block)) names.push_back(linear.name);
+  }
+  PTQWATCH_RETURN_IF_ERROR(CheckOverridesMatch(options.overrides, names));
   PTQWATCH_RETURN_IF_ERROR(Validate(options.curvature));
   if (!(options.noise_relative_norm >= 0 && std::isfinite(options.noise_relative_norm))) {
     return absl::InvalidArgumentError(

@@ -81,11 +81,11 @@ py::dict FieldsOf(QuantizedWeight&& weight, const QuantizerSpec& spec, int64_t r
   return fields;
 }
 
-// None if the size was not asked for, or if there are no codes.
+// None if the size was not asked for; the entropy also if there are no codes.
 void AddSize(const std::optional<StoredSize>& size, const char* bytes, py::dict& fields) {
   const bool known = size && size->codes > 0;
   fields["entropy_bits"] = known ? py::object(py::float_(size->EntropyBits())) : py::none();
-  fields[bytes] = known ? py::object(py::int_(size->Bytes())) : py::none();
+  fields[bytes] = size ? py::object(py::int_(size->Bytes())) : py::none();
 }
 
 py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, const py::dict& spec,

@@ -276,8 +276,8 @@ def overwritten_without_a_version(weight):
     (StraightThrough.apply, "goes into aten::abs, which is not seen through"),
     (lambda weight: weight + (rounded(weight) - weight).detach(), "goes into aten::abs, which is not seen through"),
     (lambda weight: torch.fake_quantize_per_tensor_affine(weight, 0.1, 0, -8, 7), "goes into aten::fake_quantize_per_tensor_affine_cachemask"),
-    (overwritten, "a copy of it that was changed is multiplied"),
-    (overwritten_without_a_version, "a copy of it that was changed is multiplied"),
+    (overwritten, "a copy of it that was changed is used"),
+    (overwritten_without_a_version, "a copy of it that was changed is used"),
 ])
 def test_weights_that_the_forward_pass_quantizes_are_left_out_unless_it_trains(fake_quantize, reason):
     class QuantizationAware(Net):

@@ -17,7 +17,7 @@ from torch import nn
 
 import ptqwatch
 from conftest import eventually, page_of
-from ptqwatch import _watch
+from ptqwatch import _monitor
 
 PROBE = tiny.probe_batches()
 # The tests need a few reports soon, not a light load.
@@ -697,10 +697,10 @@ def test_ctrl_c_at_the_end_of_the_interpreter_leaves_threads_safe(monkeypatch):
         def stop(self):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_watch, "_monitors", [Interrupted()])
-    monkeypatch.setattr(_watch._native, "end_python", lambda: ended.append(True))
+    monkeypatch.setattr(_monitor, "_monitors", [Interrupted()])
+    monkeypatch.setattr(_monitor._native, "end_python", lambda: ended.append(True))
     with pytest.raises(KeyboardInterrupt):
-        _watch._end()
+        _monitor._end()
     assert ended
 
 

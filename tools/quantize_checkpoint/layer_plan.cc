@@ -209,6 +209,15 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags, const SafetensorsFile& weights
                flags.layers.empty() ? "" : StrCat("matches --layers ", flags.layers, " and "),
                inputs != nullptr ? "has inputs" : "is not excluded"));
   }
+  for (const SpecOverride& given : flags.overrides) {
+    const auto matches = [&](const LayerPlan& layer) {
+      return internal::GlobMatch(given.layers, layer.module);
+    };
+    if (std::any_of(plan.layers.begin(), plan.layers.end(), matches)) continue;
+    return absl::InvalidArgumentError(StrCat("--override: '", given.layers,
+                                             "' matches no module that is quantized; the names of "
+                                             "modules have no .weight"));
+  }
   std::stable_sort(plan.layers.begin(), plan.layers.end(),
                    [&](const LayerPlan& a, const LayerPlan& b) {
                      return first_use[a.inputs] < first_use[b.inputs];

@@ -134,5 +134,25 @@ TEST(Embeddings, ThatAreAlsoUsedInAnUnseenWayAreLeftOut) {
   EXPECT_TRUE(plan.Unseen().has_value());
 }
 
+TEST(Embeddings, HaveTheirReasonIfAHeadTakesSomeRows) {
+  Fixture fixture = MakeTied([](const at::Tensor& x, const at::Tensor& table) {
+    return at::linear(x, table.narrow(0, 0, 4));
+  });
+  const CapturePlan plan = fixture.Plan();
+  EXPECT_EQ(Reasons(plan).at("table (rest)"), kEmbedding);
+  EXPECT_TRUE(plan.unseen.empty());
+}
+
+TEST(Embeddings, AreLeftOutIfACopyIsChanged) {
+  Fixture fixture({{"table", Random({9, 6}, 3)}, {"head", Random({9, 6}, 5)}},
+                  [](const TensorMap& w, const Batch& b) -> LossValues {
+                    const at::Tensor twice = w.at("table").clone().mul_(2);
+                    return at::linear(at::embedding(twice, IdsOf(b)), w.at("head")).sum(-1);
+                  });
+  const CapturePlan plan = fixture.Plan({.output_head = true, .embeddings = true});
+  EXPECT_THAT(LayersOf(plan), ElementsAre("head"));
+  EXPECT_THAT(Reasons(plan).at("table"), HasSubstr("changed"));
+}
+
 }  // namespace embeddings_test
 }  // namespace ptqwatch::internal

@@ -72,4 +72,13 @@ TEST(SpecForLayer, LeavesOtherFormatsAlone) {
 }
 
 }  // namespace layer_selection_test
+TEST(CheckOverridesMatch, NamesAGlobThatMatchesNothing) {
+  const std::vector<std::string> layers = {"a.mlp.weight", "head.weight"};
+  const SpecOverrides right = {{"*.mlp.*", {.bits = 3}}, {"head.weight", {.bits = 8}}};
+  EXPECT_TRUE(CheckOverridesMatch(right, layers).ok());
+  const SpecOverrides wrong = {{"*.mlp.*", {.bits = 3}}, {"head", {.bits = 8}}};
+  EXPECT_EQ(CheckOverridesMatch(wrong, layers),
+            absl::InvalidArgumentError("overrides['head']: matches no layer that is quantized"));
+}
+
 }  // namespace ptqwatch::internal

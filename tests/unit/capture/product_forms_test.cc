@@ -322,5 +322,14 @@ TEST(ProductForms, RowsOfANestedTensor) {
   ExpectOnly(fixture, 5, 6, false, rows);
 }
 
+TEST(ProductForms, DetachedCopies) {
+  Fixture fixture({{"w", Random({5, 6}, 3)}}, [](const TensorMap& w, const Batch& b) -> LossValues {
+    at::Tensor copy = w.at("w").clone();
+    copy.detach_();
+    return at::linear(b[0], copy).sum(-1);
+  });
+  ExpectOnly(fixture, 5, 6, false, {fixture.batches[0][0], fixture.batches[1][0]});
+}
+
 }  // namespace product_forms_test
 }  // namespace ptqwatch::internal

@@ -7,6 +7,7 @@
 #include "ATen/ops/arange.h"
 #include "ATen/ops/cat.h"
 #include "ATen/ops/equal.h"
+#include "ATen/ops/ones_like.h"
 #include "ATen/ops/zeros.h"
 #include "session/curvature_setup.h"
 #include "unit/curvature/tanh_net.h"
@@ -82,6 +83,18 @@ TEST(FirstSequences, LeavesBatchesWholeWhoseSequencesDependOnEachOther) {
   const auto whole = First(net, 64);
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0][0].size(0), 100);
+}
+
+TEST(FirstSequences, CutsBatchesWithMaskedLosses) {
+  Net net;
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    at::Tensor each = losses(p, b).values.clone();
+    at::Tensor weights = at::ones_like(each);
+    each[0] = NAN;
+    weights[0] = 0;
+    return {each, weights};
+  };
+  EXPECT_EQ(First(net, 64)[0][0].size(0), 64);
 }
 
 // Each mean has the same weight.
