@@ -81,7 +81,8 @@ py::dict FieldsOf(QuantizedWeight&& weight, const QuantizerSpec& spec, int64_t r
   return fields;
 }
 
-// None if the size was not asked for; the entropy also if there are no codes.
+// None if the size was not asked for or the weight has no codes; the entropy also if all columns
+// are kept.
 void AddSize(const std::optional<StoredSize>& size, const char* bytes, py::dict& fields) {
   const bool known = size && size->codes > 0;
   fields["entropy_bits"] = known ? py::object(py::float_(size->EntropyBits())) : py::none();
@@ -95,7 +96,7 @@ py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, co
   std::optional<StoredSize> size;
   QuantizedWeight result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
     absl::StatusOr<QuantizedWeight> quantized = Quantize(view, gram, quantizer, context);
-    if (artifact_size && quantized.ok()) {
+    if (artifact_size && quantized.ok() && !quantized->codes.empty()) {
       size = StoredSizeOf(*quantized, quantizer, view.rows, view.cols);
     }
     return quantized;
@@ -107,7 +108,7 @@ py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, co
 
 py::dict FieldsOf(QuantizedLayer&& layer, bool artifact_size) {
   std::optional<StoredSize> size;
-  if (artifact_size) {
+  if (artifact_size && !layer.weight.codes.empty()) {
     size = StoredSizeOf(layer.weight, layer.spec, layer.outputs, layer.inputs);
   }
   py::dict fields;

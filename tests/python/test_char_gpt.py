@@ -96,17 +96,17 @@ def test_equals_the_cpp_program(bin_dir, tmp_path):
     words = ["light", "water", "and", "the", "earth", "was", "void", "deep", "said", "let"]
     text = " ".join(generator.choice(words) for _ in range(6000))
     (tmp_path / "text").write_text(text)
-    cpp, here = tmp_path / "cpp", tmp_path / "here"
-    cpp.mkdir()
+    cpp, leg, here = tmp_path / "cpp", tmp_path / "leg", tmp_path / "here"
+    leg.mkdir()
     subprocess.run(
-        [program, "--leg", cpp, "--run-dir", cpp, "--text", tmp_path / "text", "--steps", str(STEPS), "--lr", str(RATE), "--schedule",
+        [program, "--leg", leg, "--run-dir", cpp, "--text", tmp_path / "text", "--steps", str(STEPS), "--lr", str(RATE), "--schedule",
          "constant", "--warmup", "0", "--every", "1000", "--quantizers", "rtn3,gptq4", "--group-size", "16", "--length", str(LENGTH),
          "--batch", str(BATCH), "--probe-sequences", str(PROBE), "--calibration-sequences", str(CALIBRATION), "--heads", str(HEADS),
          "--http", "off", "--grpc", "off"],
         check=True, capture_output=True, timeout=120)
     theirs = ptqwatch_reports(cpp)[-1]
 
-    state = safetensors.load_file(cpp / "state.safetensors")
+    state = safetensors.load_file(leg / "state.safetensors")
     model = make_model({name: value for name, value in state.items() if "exp_avg" not in name})
     tokens = numpy.unique(numpy.frombuffer(text.encode(), numpy.uint8), return_inverse=True)[1].astype(numpy.int64)
     split = len(tokens) // 10 * 9

@@ -107,7 +107,7 @@ def test_adds_its_lines_trains_and_compares_the_export(tmp_path):
     status, said = run(tmp_path, "--compare")
     assert status == 0, said
     changes = {name: float(value) for name, value in re.findall(r"^(.*) ([+-][\d.]+), of 3 tensors", said, re.MULTILINE)}
-    assert len(changes) == 5 and len(re.findall("the same ones", said)) == 4, said
+    assert len(changes) == 6 and len(re.findall("the same ones", said)) == 5, said
     for row in report["quantization"]:
         (change,) = [change for name, change in changes.items() if re.match(rf"{row['method']} b{row['bits']} g128", name)]
         assert abs(change - row["delta_nats"]) < 1e-5, (row["method"], row["bits"])
