@@ -210,11 +210,12 @@ void DeviceBackend::QuantizeOnDevice(absl::Span<const Task> tasks, absl::Span<co
     std::optional<StoredSize> stored;
     if (task.stored_size && result.codes != nullptr) {
       const absl::StatusOr<StoredSize> size = SizeOfResult(*compute_, result, task.spec, context);
-      if (!size.ok()) {
+      // Without memory for the codes the size alone is missing.
+      if (!size.ok() && !absl::IsResourceExhausted(size.status())) {
         done(which[k], size.status());
         continue;
       }
-      stored = *size;
+      if (size.ok()) stored = *size;
     }
     QuantizedMatrix matrix{.weight = std::move(result.numbers), .stored = stored};
     if (result.dequantized != nullptr) matrix.on_device = std::move(dequantized[k]);

@@ -17,8 +17,8 @@ struct HessianChoice {
   /// The size of the gradient graphs of all batches, extrapolated from the first one. Unknown for
   /// finite differences, and if LibTorch reports no operators.
   std::optional<int64_t> graph_bytes;
-  /// Of graphs: a finite difference along a random vector was within 1 % of the product, and of one
-  /// with half the step, so that one-sided differences may stand in for products in searches.
+  /// Graphs only: a finite difference along a random vector was within 1 % of the product, and of
+  /// one with half the step, so that one-sided differences may stand in for products in searches.
   bool rough_differences = false;
   /// Why kAuto chose finite differences: what the trial of graphs returned.
   std::string detail = {};

@@ -193,17 +193,19 @@ absl::Status AddRows(std::vector<QuantizedLayerRow> rows, int64_t all_parameters
   int64_t parameters = 0;
   std::string nonfinite;
   std::optional<StoredSize> stored;
+  bool all_sized = true;
   for (QuantizedLayerRow& row : rows) {
     if (nonfinite.empty()) nonfinite = std::move(row.nonfinite);
     displacement += row.squared_displacement;
     parameters += row.parameters;
     AddSize(row.stored, stored);
+    all_sized &= row.stored.has_value() || row.parameters == 0;
   }
   AddLayers(rows, report.layers);
   if (!nonfinite.empty()) return absl::DataLossError(nonfinite);
   report.displacement_norm = std::sqrt(displacement);
   report.coverage_ratio = static_cast<double>(parameters) / static_cast<double>(all_parameters);
-  if (stored) {
+  if (stored && all_sized) {
     report.entropy_bits = EntropyOf(stored);
     report.artifact_bytes = stored->Bytes() + kUnquantizedBytes * (all_parameters - parameters);
   }

@@ -49,7 +49,7 @@ Labels QuantizerLabels(const Record& record) {
   return {std::string(ToString(key.method)), std::to_string(key.bits), std::move(key.format)};
 }
 
-/// Of a member that is an optional number.
+/// The values of a member that is an optional number.
 template <auto kMember>
 Samples PerQuantizer(Input input) {
   Samples samples;

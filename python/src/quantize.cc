@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -106,11 +107,7 @@ py::dict QuantizeMatrix(const at::Tensor& weight, const GramStatistics* gram, co
   return fields;
 }
 
-py::dict FieldsOf(QuantizedLayer&& layer, bool artifact_size) {
-  std::optional<StoredSize> size;
-  if (artifact_size && !layer.weight.codes.empty()) {
-    size = StoredSizeOf(layer.weight, layer.spec, layer.outputs, layer.inputs);
-  }
+py::dict FieldsOf(QuantizedLayer&& layer, const std::optional<StoredSize>& size) {
   py::dict fields;
   fields["name"] = std::move(layer.name);
   fields["shape"] = py::tuple(py::cast(layer.shape));
@@ -125,14 +122,23 @@ py::dict FieldsOf(QuantizedLayer&& layer, bool artifact_size) {
 
 py::dict QuantizeWholeModel(Subject& subject, const ModelQuantizationOptions& options, int threads,
                             bool artifact_size) {
-  ModelQuantization result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
-    return QuantizeModel(subject, options, context);
-  });
   std::optional<StoredSize> size;
-  if (artifact_size) size = StoredSizeOf(result);
+  std::vector<std::optional<StoredSize>> sizes;
+  ModelQuantization result = WithoutGil(ContextWith(threads), [&](const ExecutionContext& context) {
+    absl::StatusOr<ModelQuantization> model = QuantizeModel(subject, options, context);
+    if (!model.ok()) return model;
+    sizes.resize(model->layers.size());
+    for (size_t i = 0; artifact_size && i < sizes.size(); ++i) {
+      const QuantizedLayer& layer = model->layers[i];
+      if (layer.weight.codes.empty()) continue;
+      sizes[i] = StoredSizeOf(layer.weight, layer.spec, layer.outputs, layer.inputs);
+    }
+    if (artifact_size) size = StoredSizeOf(*model);
+    return model;
+  });
   py::list quantized;
-  for (QuantizedLayer& layer : result.layers) {
-    quantized.append(FieldsOf(std::move(layer), artifact_size));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    quantized.append(FieldsOf(std::move(result.layers[i]), sizes[i]));
   }
   py::dict skipped;
   for (const SkippedLayer& layer : result.skipped) skipped[py::str(layer.name)] = layer.reason;

@@ -18,7 +18,7 @@ std::string Number(bool measured, const std::optional<double>& value,
   return measured && value.has_value() ? EstimateText(*value, error, utf8) : "-";
 }
 
-// Of a loss in nats a token; empty if the bytes of a token are unknown.
+// Converts a loss in nats a token; empty if the bytes of a token are unknown.
 std::string BitsPerByte(const Report& report, const std::optional<double>& nats) {
   const double bytes = report.bytes_per_token.value_or(0);
   return nats && bytes > 0 ? StrFormat("%.4f", *nats / std::numbers::ln2 / bytes) : "";

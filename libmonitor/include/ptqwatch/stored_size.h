@@ -22,7 +22,7 @@ struct StoredSize {
   /// a code's value in its weight. No coder that packs the codes one by one, with one table a
   /// weight, needs less.
   double code_bits = 0;
-  /// What decoding needs beside the codes, as it is stored: scales in QuantizerSpec::scale_dtype,
+  /// The rest that decoding needs, as it is stored: scales in QuantizerSpec::scale_dtype,
   /// of MX and NVFP4 formats in a byte; zeros of asymmetric grids in as many bits as a code; a
   /// float for NVFP4's tensor; AWQ's channel scales, in the type of scales. LLM.int8's outlier
   /// columns have no codes: 16 bits an element, and 4 bytes for the column's number.

@@ -90,6 +90,16 @@ TEST(ArtifactSize, CountsALayerWithoutCodesAsItIs) {
   EXPECT_EQ(report.artifact_bytes, 13 + 7 + 2 * 150);  // 12.5 bytes of codes
 }
 
+// As on a GPU, if the host lacks memory for the codes of one.
+TEST(ArtifactSize, IsAbsentIfALayersIsNotKnown) {
+  std::vector<QuantizedLayerRow> rows = Rows("blocks", 2);
+  rows[1].stored.reset();
+  QuantizationReport report;
+  ASSERT_TRUE(AddRows(rows, 250, report).ok());
+  EXPECT_FALSE(report.artifact_bytes);
+  EXPECT_FALSE(report.entropy_bits);
+}
+
 TEST(ArtifactSize, IsAbsentIfTheQuantizerFailed) {
   QuantizationReport report;
   ASSERT_TRUE(AddRows(Rows("blocks", 2), 250, report).ok());

@@ -27,6 +27,12 @@ std::vector<Batch> First(const Net& net, int64_t sequences) {
   return FirstSequences(**replica, net.batches, sequences);
 }
 
+void ReturnMeans(Net& net) {
+  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
+    return losses(p, b).values.mean();
+  };
+}
+
 TEST(FirstSequences, CutsTheBatchThatGoesTooFar) {
   Net net;
   const auto cut = First(net, 64);
@@ -55,9 +61,7 @@ TEST(FirstSequences, LeavesOutBatchesThatAreMasked) {
 
 TEST(FirstSequences, CutsBatchesWhoseLossIsAMean) {
   Net net;
-  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
-    return losses(p, b).values.mean();
-  };
+  ReturnMeans(net);
   const auto cut = First(net, 64);
   ASSERT_EQ(cut.size(), 1u);
   EXPECT_EQ(cut[0][0].size(0), 64);
@@ -100,9 +104,7 @@ TEST(FirstSequences, CutsBatchesWithMaskedLosses) {
 // Each mean has the same weight.
 TEST(FirstSequences, CutsNoMeanBesideOthers) {
   Net net;
-  net.losses = [losses = net.losses](const TensorMap& p, const Batch& b) -> LossValues {
-    return losses(p, b).values.mean();
-  };
+  ReturnMeans(net);
   const auto both = First(net, 110);
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[1][0].size(0), 100);
