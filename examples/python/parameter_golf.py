@@ -117,7 +117,7 @@ def compare(trainer, folder):
     model.load_state_dict(trainer.dequantize_state_dict_int8(exported))
     print(f"train_gpt.py's int8 {loss() - exact:+.7f}, of {len(exported['quantized'])} tensors")
     rows = {"method": "rtn", "bits": 8, "group_size": -1, "scale_dtype": "f16"}
-    exports = {**rows, "narrow_range": True, "clip": "percentile", "clip_value": 99.99984}
+    exports = {**rows, "narrow_range": True, "clip": "percentile", "clip_value": 99.99984, "round_scale_last": True, "min_scale": 1 / 127}
     for quantizer in ("rtn8", rows, exports, "gptq4", "rtn4"):
         model.load_state_dict(weights)
         quantized, = ptqwatch.quantize_model(model, trainer.sequence_losses, batches, [quantizer], output_head=True)

@@ -28,6 +28,7 @@ QuantizerSpec WithoutGrid(QuantizerSpec spec) {
   spec.symmetric = defaults.symmetric;
   spec.narrow_range = defaults.narrow_range;
   spec.scale_dtype = defaults.scale_dtype;
+  spec.min_scale = defaults.min_scale;
   return spec;
 }
 

@@ -70,8 +70,9 @@ Sizes Scales(const LayerGroup& group) {
   return sizes;
 }
 
-// Whether FitGrids knows the rule for ranges.
+// Whether FitGrids knows the rules for ranges and scales.
 bool FitsRange(const QuantizerSpec& spec) {
+  if (spec.round_scale_last) return false;
   return spec.clip == ClipSearch::kNone || (spec.clip == ClipSearch::kMse && !spec.narrow_range);
 }
 

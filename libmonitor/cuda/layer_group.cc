@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
+#include "quantize/kernels/grid.h"
 #include "quantize/kernels/number_format.h"
 
 namespace ptqwatch::internal {
@@ -16,6 +17,7 @@ GridShape GridOf(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
           .symmetric = spec.symmetric,
           .lowest = spec.narrow_range ? 1 : 0,
           .scale_dtype = spec.scale_dtype,
+          .least_scale = LeastScale(spec),
           .format = NumbersOf(spec),
           .scale_rule = spec.scale_rule};
 }

@@ -126,7 +126,13 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
       [&](int64_t r) {
         const float* w = layer.Row(r);
         if (by_row) fits = FitRow(w, r, &grid, &result.clipped_groups) && fits;
-        RoundRow(grid, r, w, codes.data(), values.data());
+        if (layer.spec.round_scale_last) {
+          fits = RoundRowBeforeScale(layer.spec.scale_dtype, r, w, &grid, codes.data(),
+                                     values.data()) &&
+                 fits;
+        } else {
+          RoundRow(grid, r, w, codes.data(), values.data());
+        }
         if (parts) AddErrors(grid, r, w, values.data(), &sums);
         result.codes.insert(result.codes.end(), codes.begin(), codes.end());
         result.dequantized.insert(result.dequantized.end(), values.begin(), values.end());

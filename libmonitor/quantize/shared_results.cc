@@ -16,6 +16,8 @@ QuantizerSpec GridOf(const QuantizerSpec& spec) {
           .symmetric = spec.symmetric,
           .narrow_range = spec.narrow_range,
           .scale_dtype = spec.scale_dtype,
+          .round_scale_last = spec.round_scale_last,
+          .min_scale = spec.min_scale,
           .clip = spec.clip,
           .clip_value = spec.clip_value};
 }

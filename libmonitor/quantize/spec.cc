@@ -105,19 +105,39 @@ absl::Status CheckFormat(const QuantizerSpec& spec) {
   return absl::OkStatus();
 }
 
+// Says why the spec has no integer grid; empty if it has one.
+std::string UnlessIntegers(const QuantizerSpec& spec) {
+  const internal::NumberFormat& format = internal::NumbersOf(spec);
+  if (!internal::MethodOf(spec).grid) return StrCat(" for ", ToString(spec.method));
+  return format.is_float() ? StrCat(" for ", format.name) : "";
+}
+
+// Says why the spec has no symmetric integer grid.
+std::string UnlessSymmetric(const QuantizerSpec& spec) {
+  std::string unless = UnlessIntegers(spec);
+  if (unless.empty() && !spec.symmetric) unless = " with symmetric false";
+  return unless;
+}
+
+// Checks the fields that choose the scales of an integer grid, beside their type.
+absl::Status CheckScales(const QuantizerSpec& spec) {
+  PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("min_scale", spec.min_scale));
+  if (const std::string unless = UnlessIntegers(spec); spec.min_scale != 0 && !unless.empty()) {
+    return Invalid("min_scale", Shortest(spec.min_scale), StrCat("0", unless));
+  }
+  if (!spec.round_scale_last) return absl::OkStatus();
+  std::string unless = UnlessSymmetric(spec);
+  if (spec.method != QuantizationMethod::kRtn) unless = StrCat(" for ", ToString(spec.method));
+  if (unless.empty() && spec.clip == ClipSearch::kMse) unless = " for clip mse";
+  if (unless.empty()) return absl::OkStatus();
+  return Invalid("round_scale_last", "true", StrCat("false", unless));
+}
+
 // Checks the fields that choose the codes and the range of an integer grid.
 absl::Status CheckRange(const QuantizerSpec& spec) {
   PTQWATCH_RETURN_IF_ERROR(CheckNamed("clip", spec.clip, ClipNames()));
   const internal::ClipRule& rule = internal::ClipRuleOf(spec);
-  const internal::NumberFormat& format = internal::NumbersOf(spec);
-  std::string unless;  // why the grid has no narrow range and no rule with a value
-  if (!internal::MethodOf(spec).grid) {
-    unless = StrCat(" for ", ToString(spec.method));
-  } else if (format.is_float()) {
-    unless = StrCat(" for ", format.name);
-  } else if (!spec.symmetric) {
-    unless = " with symmetric false";
-  }
+  const std::string unless = UnlessSymmetric(spec);
   if (spec.narrow_range && !unless.empty()) {
     return Invalid("narrow_range", "true", StrCat("false", unless));
   }
@@ -244,6 +264,7 @@ absl::Status Validate(const QuantizerSpec& spec) {
   PTQWATCH_RETURN_IF_ERROR(CheckNotNegative("min_tokens_ratio", spec.min_tokens_ratio));
   PTQWATCH_RETURN_IF_ERROR(CheckNamed("scale_dtype", spec.scale_dtype, kScaleDtypes));
   PTQWATCH_RETURN_IF_ERROR(CheckRange(spec));
+  PTQWATCH_RETURN_IF_ERROR(CheckScales(spec));
   return CheckNotNegative("outlier_threshold", spec.outlier_threshold);
 }
 
@@ -281,6 +302,8 @@ std::string Describe(const QuantizerSpec& spec) {
   if (spec.scale_dtype != defaults.scale_dtype) {
     text += StrCat(" scale ", ToString(spec.scale_dtype));
   }
+  if (spec.round_scale_last) text += " last";
+  if (spec.min_scale != 0) text += StrCat(" min_scale ", Shortest(spec.min_scale));
   return text;
 }
 

@@ -58,6 +58,11 @@ class QuantizerFields(typing.TypedDict, total=False):
     """GPTQ: with fewer calibration rows than this times the inputs, RTN is used. Default 0.125; 0 switches that off."""
     scale_dtype: str
     """The type of scales: "f32" (default), "f16" or "bf16"."""
+    round_scale_last: bool
+    """RTN on symmetric integer grids without "mse" only: clips the weights to the range, divides them by the float32 scale,
+    and only then rounds the scale to scale_dtype. Default False: codes are those of the rounded scale."""
+    min_scale: float
+    """Integer grids only: no scale is smaller, before it is rounded to scale_dtype. Default 0."""
     clip: str
     """The range of each grid. "none" (default): all of its group; "mse": the part with the smallest error; for symmetric
     integer grids "percentile": +- the clip_value-th percentile of |w|, as torch.quantile gives it, and "std": +- clip_value

@@ -33,6 +33,8 @@ constexpr void VisitSpec(QuantizerSpec& spec, Visitor&& visit) {
   visit("damp", spec.damp);
   visit("min_tokens_ratio", spec.min_tokens_ratio);
   visit("scale_dtype", spec.scale_dtype, ParseScaleDtype);
+  visit("round_scale_last", spec.round_scale_last);
+  visit("min_scale", spec.min_scale);
   visit("clip", spec.clip, ParseClipSearch);
   visit("clip_value", spec.clip_value);
   visit("outlier_threshold", spec.outlier_threshold);

@@ -100,6 +100,8 @@ QuantizerSpec TakeSpec(ByteReader& bytes) {
   const bool by_rule = spec.clip == ClipSearch::kPercentile || spec.clip == ClipSearch::kStd;
   if (by_rule) spec.clip_value = TakeReal(bytes, 2);
   spec.narrow_range = bytes.UpTo(3) == 0;
+  spec.round_scale_last = bytes.UpTo(7) == 0;
+  if (bytes.UpTo(3) == 0) spec.min_scale = TakeReal(bytes, 0.01);
   spec.outlier_threshold = TakeReal(bytes, 6);
   // Most inputs should get past Validate.
   if ((by_rule || spec.narrow_range) && bytes.UpTo(7) != 0) {
@@ -275,6 +277,9 @@ std::vector<std::string> Seeds() {
         add(7);                      // min_tokens_ratio
         add(variant % 3);            // scale dtype
         add(variant == 1);           // clip
+        add(1);                      // narrow_range
+        add(1);                      // round_scale_last
+        add(1);                      // min_scale
         add(7);                      // outlier threshold
         if (method >= 3) add(1);
         add(variant == 2 ? 32 : 20 + variant);  // rows

@@ -65,6 +65,9 @@ void AddSpec(CLI::App& app, QuantizerSpec* spec) {
       ->capture_default_str();
   AddEnum(app, "--scale-dtype", &spec->scale_dtype, &ParseScaleDtype,
           "Type of stored scales: f16, or bf16 (compressed-tensors)");
+  AddSwitch(app, "--round-scale-last", &spec->round_scale_last,
+            "rtn: codes from the float32 scale (on), or from the stored one (off)");
+  app.add_option("--min-scale", spec->min_scale, "No scale is smaller")->capture_default_str();
 }
 
 // A format of files, or a format of numbers, which compressed-tensors holds.

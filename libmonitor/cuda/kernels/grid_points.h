@@ -19,6 +19,7 @@ struct GridShape {
   bool symmetric = true;
   int lowest = 0;  ///< code: 1 in a narrow range
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
+  float least_scale = 0;  ///< of an integer grid, before it is rounded
   NumberFormat format = {};
   ScaleRule scale_rule = ScaleRule::kEven;
 
@@ -102,8 +103,7 @@ PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_fac
     high = 1;
   }
   float exact = (high - low) / static_cast<float>((1 << grid.bits) - 1 - grid.lowest);
-  const float smallest = FloatFromBits(1);
-  if (!(exact > smallest)) exact = smallest;
+  if (!(exact > grid.least_scale)) exact = grid.least_scale;
   const float rounded = RoundToDtype(exact, grid.scale_dtype);
   const float shift = rintf(-low / rounded) + 0.0f;
   *scale = rounded;

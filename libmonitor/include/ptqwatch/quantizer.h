@@ -79,9 +79,10 @@ PTQWATCH_EXPORT absl::StatusOr<QuantizationOrder> ParseQuantizationOrder(std::st
 
 /// The type that scales are stored in (for LLM.int8 and NF4, the absmax).
 ///
-/// Scales are rounded to this type, half to even, before zeros and codes are computed, so errors
-/// are measured on the weight that would be deployed. A scale that would underflow becomes the
-/// smallest positive number; a scale that overflows makes the layer unsupported.
+/// Scales are rounded to this type, half to even, before zeros and codes are computed (but see
+/// QuantizerSpec::round_scale_last), so errors are measured on the weight that would be deployed. A
+/// scale that would underflow becomes the smallest positive number; a scale that overflows makes
+/// the layer unsupported.
 enum class ScaleDtype { kFloat32, kFloat16, kBFloat16 };
 /// "f32", "f16", "bf16".
 PTQWATCH_EXPORT std::string_view ToString(ScaleDtype dtype);
@@ -155,6 +156,12 @@ struct QuantizerSpec {
   /// is used and the status is too_few_tokens. 0 switches the rule off.
   double min_tokens_ratio = 0.125;
   ScaleDtype scale_dtype = ScaleDtype::kFloat32;
+  /// RTN on symmetric integer grids without kMse only: codes are those of the float32 scale, of
+  /// weights that are clipped to the range first. The scale is rounded to scale_dtype afterwards,
+  /// and a weight is code * rounded scale.
+  bool round_scale_last = false;
+  /// Integer grids only: no scale is smaller, before it is rounded to scale_dtype.
+  double min_scale = 0;
   ClipSearch clip = ClipSearch::kNone;  ///< RTN, GPTQ and AWQ
   /// kPercentile: above 0, up to 100. kStd: above 0. Other rules: 0.
   double clip_value = 0;

@@ -238,6 +238,11 @@ HWY_EXPORT(AddErrorsOnTarget);
 
 }  // namespace
 
+float LeastScale(const QuantizerSpec& spec) {
+  // With denormal weights the quotient may be 0.
+  return std::max(static_cast<float>(spec.min_scale), std::numeric_limits<float>::denorm_min());
+}
+
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   Grid grid;
   grid.cols = cols;
@@ -248,11 +253,13 @@ Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec) {
   grid.narrow_range = spec.narrow_range;
   if (const ClipRule& rule = ClipRuleOf(spec); rule.limit != nullptr) grid.clip = &rule;
   grid.clip_value = spec.clip_value;
-  grid.scale_dtype = spec.scale_dtype;
+  grid.scale_dtype = spec.round_scale_last ? ScaleDtype::kFloat32 : spec.scale_dtype;
+  grid.least_scale = LeastScale(spec);
   grid.group_size = GroupSizeOf(spec, cols);
   grid.groups = (cols + grid.group_size - 1) / grid.group_size;
   grid.scale.resize(static_cast<size_t>(rows * grid.groups));
   grid.zero.resize(static_cast<size_t>(rows * grid.groups));
+  if (spec.round_scale_last) grid.limit.resize(grid.scale.size());
   return grid;
 }
 
@@ -273,10 +280,11 @@ float FloatScale(float largest, const Grid& grid) {
 }  // namespace
 
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
+  const auto at = static_cast<size_t>(row * grid->groups + g);
   if (grid->format->is_float()) {
     const float largest = std::max(-low, high);
     const float scale = FloatScale(largest, *grid);
-    grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;
+    grid->scale[at] = scale;
     return std::isfinite(scale) && std::isfinite(largest);
   }
   const float top = grid->max_code();
@@ -288,15 +296,14 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
     low = -1;
     high = 1;
   }
-  // With denormal weights the quotient may be 0.
-  const float exact =
-      std::max((high - low) / (top - grid->min_code()), std::numeric_limits<float>::denorm_min());
+  const float exact = std::max((high - low) / (top - grid->min_code()), grid->least_scale);
   const float scale = RoundScale(exact, grid->scale_dtype);
   // Adding 0 turns -0 into 0. A scale rounded far from the exact one may put zero past the end.
   const float zero = grid->symmetric ? static_cast<float>(1 << (grid->bits - 1))
                                      : std::min(std::nearbyint(-low / scale) + 0.0f, top);
-  grid->scale[static_cast<size_t>(row * grid->groups + g)] = scale;
-  grid->zero[static_cast<size_t>(row * grid->groups + g)] = zero;
+  grid->scale[at] = scale;
+  grid->zero[at] = zero;
+  if (!grid->limit.empty()) grid->limit[at] = high;
   return std::isfinite(scale);
 }
 
@@ -330,6 +337,26 @@ void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* code
 void AddErrors(const Grid& grid, int64_t row, const float* weights, const float* decoded,
                ErrorSums* sums) {
   HWY_DYNAMIC_DISPATCH(AddErrorsOnTarget)(grid, row, weights, decoded, sums);
+}
+
+bool RoundRowBeforeScale(ScaleDtype scale_dtype, int64_t row, const float* weights, Grid* grid,
+                         uint8_t* codes, float* decoded) {
+  const int64_t first = row * grid->groups;
+  for (int64_t g = 0; g < grid->groups; ++g) {
+    const float limit = grid->limit[static_cast<size_t>(first + g)];
+    const int64_t begin = grid->GroupBegin(g);
+    std::transform(weights + begin, weights + begin + grid->GroupCount(g), decoded + begin,
+                   [limit](float w) { return std::min(std::max(w, -limit), limit); });
+  }
+  RoundRow(*grid, row, decoded, codes, nullptr);
+  bool fits = true;
+  for (int64_t at = first; at < first + grid->groups; ++at) {
+    float& scale = grid->scale[static_cast<size_t>(at)];
+    scale = RoundScale(scale, scale_dtype);
+    fits = fits && std::isfinite(scale);
+  }
+  DecodeRow(*grid, row, codes, decoded);
+  return fits;
 }
 
 void DecodeRow(const Grid& grid, int64_t row, const uint8_t* codes, float* decoded) {

@@ -16,8 +16,8 @@ namespace ptqwatch::internal {
 /// With lo = min(w, 0) and hi = max(w, 0) over a group, scale = (hi - lo) / (2^bits - 1).
 /// Asymmetric grids have zero = round(-lo / scale); symmetric ones first widen to +-max(-lo, hi)
 /// and have zero = 2^(bits-1). A narrow range lacks the code 0, so it divides by 2^bits - 2. A
-/// group of zeros has lo = -1, hi = 1. All in float32. The scale is rounded to its dtype before
-/// anything is computed from it, and is never 0.
+/// group of zeros has lo = -1, hi = 1. All in float32. The scale is at least least_scale, and is
+/// rounded to its dtype before anything is computed from it.
 ///
 /// With a floating-point format, scale = max(-lo, hi) / largest number, as the format stores
 /// scales, and zero = 0.
@@ -32,9 +32,11 @@ struct Grid {
   bool narrow_range = false;
   const ClipRule* clip = nullptr;  ///< a rule with a limit; null: FitRow covers the whole range
   double clip_value = 0;
-  ScaleDtype scale_dtype = ScaleDtype::kFloat32;
-  std::vector<float> scale;  ///< [rows, groups]
-  std::vector<float> zero;   ///< [rows, groups]
+  ScaleDtype scale_dtype = ScaleDtype::kFloat32;  ///< float32 if RoundRowBeforeScale rounds
+  float least_scale = 0;                          ///< of an integer grid, before it is rounded
+  std::vector<float> scale;                       ///< [rows, groups]
+  std::vector<float> zero;                        ///< [rows, groups]
+  std::vector<float> limit;  ///< [rows, groups]: the range is +-limit. For RoundRowBeforeScale
   /// NVFP4: a scale is an E4M3 number times this. Set by SetTensorScale.
   float tensor_factor = 0;
   float tensor_scale = 0;  ///< NVFP4: the inverse, as QuantizedWeight has it
@@ -44,6 +46,9 @@ struct Grid {
   int64_t GroupBegin(int64_t g) const { return g * group_size; }
   int64_t GroupCount(int64_t g) const { return std::min(group_size, cols - g * group_size); }
 };
+
+/// The smallest scale of an integer grid: min_scale, and never 0.
+float LeastScale(const QuantizerSpec& spec);
 
 /// A grid without its numbers. `spec` must be valid and the shape not empty.
 Grid EmptyGrid(int64_t rows, int64_t cols, const QuantizerSpec& spec);
@@ -74,6 +79,12 @@ bool FitRow(const float* weights, int64_t row, Grid* grid, int64_t* clipped = nu
 /// may be null, and `decoded` may be `weights`. An infinite w gives the code at its end, NaN gives
 /// min_code, or a zero of either sign for floating-point codes.
 void RoundRow(const Grid& grid, int64_t row, const float* weights, uint8_t* codes, float* decoded);
+
+/// QuantizerSpec::round_scale_last: clips the weights of a fitted row to the ranges of its groups,
+/// rounds them as RoundRow, then rounds the scales to `scale_dtype` and decodes with these. Returns
+/// false if a scale overflows. `codes` and `decoded` hold `cols` entries.
+bool RoundRowBeforeScale(ScaleDtype scale_dtype, int64_t row, const float* weights, Grid* grid,
+                         uint8_t* codes, float* decoded);
 
 /// Sums over weights rounded by RoundRow to a grid with power-of-two scales.
 struct ErrorSums {

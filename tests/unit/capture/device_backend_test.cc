@@ -101,12 +101,14 @@ std::vector<QuantizerSpec> AllMethods() {
   specs[8].clip = ClipSearch::kMse;  // by the host
   specs[9].bits = 6;
   specs[9].narrow_range = true;
+  specs[9].min_scale = 0.02;
   specs[10].narrow_range = true;
   specs[10].clip = ClipSearch::kStd;  // by the host
   specs[10].clip_value = 2;
   specs[11].method = QuantizationMethod::kRtn;
   specs[11].clip = ClipSearch::kPercentile;  // by the host
   specs[11].clip_value = 95;
+  specs[11].round_scale_last = true;
   specs[12].narrow_range = true;
   specs[12].clip = ClipSearch::kMse;  // by the host
   return specs;

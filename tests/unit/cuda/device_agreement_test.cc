@@ -195,6 +195,8 @@ TEST(DeviceAgreement, EveryBitWidthAndNarrowRangesAgree) {
       specs.push_back(spec);
       spec.narrow_range = true;
       specs.push_back(spec);
+      spec.min_scale = 0.2;
+      specs.push_back(spec);
     }
     ExpectSame(*device, weight, &x, specs);
   }

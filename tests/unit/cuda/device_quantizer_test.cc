@@ -144,6 +144,9 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
       refused(layer, absl::StatusCode::kUnimplemented);
     }
   }
+  layer.spec = testing::SpecOf(QuantizationMethod::kRtn);
+  layer.spec.round_scale_last = true;
+  refused(layer, absl::StatusCode::kUnimplemented);
   layer = good;
   layer.weight = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);

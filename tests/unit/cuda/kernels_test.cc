@@ -100,6 +100,7 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
         spec.bits = bits;
         spec.symmetric = symmetric;
         spec.narrow_range = narrow;
+        spec.min_scale = bits == 5 ? 0.2 : 0;
         spec.group_size = 32;
         spec.scale_dtype = symmetric ? ScaleDtype::kFloat16 : ScaleDtype::kFloat32;
         Grid grid = EmptyGrid(5, cols, spec);
@@ -120,7 +121,8 @@ TEST(GridKernels, FitAndRoundAsTheEngineDoes) {
                            .bits = bits,
                            .symmetric = symmetric,
                            .lowest = narrow ? 1 : 0,
-                           .scale_dtype = spec.scale_dtype};
+                           .scale_dtype = spec.scale_dtype,
+                           .least_scale = LeastScale(spec)};
         fit.source.weight.at[0] = w.values.data();
         fit.scale.at[0] = scale.data();
         fit.zero.at[0] = zero.data();

@@ -60,6 +60,11 @@ std::vector<QuantizerSpec> ManySpecs() {
   add([](QuantizerSpec& s) { s.symmetric = false; });
   add([](QuantizerSpec& s) { s.scale_dtype = ScaleDtype::kFloat16; });
   add([](QuantizerSpec& s) { s.narrow_range = true; });
+  add([](QuantizerSpec& s) { s.min_scale = 0.3; });
+  add([](QuantizerSpec& s) {
+    s.scale_dtype = ScaleDtype::kFloat16;
+    s.round_scale_last = s.method == QuantizationMethod::kRtn;
+  });
   add([](QuantizerSpec& s) { s.clip = ClipSearch::kMse; });
   for (const double value : {2.0, 3.0}) {
     add([value](QuantizerSpec& s) {

@@ -149,6 +149,7 @@ GroupGrid::GroupGrid(float low, float high, const QuantizerSpec& spec)
   }
   const int middle = 1 << (spec.bits - 1);
   scale = spec.narrow_range ? high / static_cast<float>(middle - 1) : (high - low) / top;
+  scale = std::max(scale, static_cast<float>(spec.min_scale));
   zero = spec.symmetric ? static_cast<float>(middle) : std::nearbyintf(-low / scale);
 }
 

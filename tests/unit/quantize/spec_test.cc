@@ -147,6 +147,42 @@ TEST(QuantizerSpec, HasRangesByRuleOnSymmetricIntegerGridsAlone) {
   EXPECT_THAT(MessageFor(spec), HasSubstr("group_rows is 4; it must be 1 with clip"));
 }
 
+TEST(QuantizerSpec, HasALeastScaleOnIntegerGridsAlone) {
+  QuantizerSpec spec;
+  for (const double value : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    spec.min_scale = value;
+    EXPECT_THAT(MessageFor(spec), HasSubstr("min_scale is"));
+  }
+  spec.min_scale = 0.25;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.symmetric = false;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.bits = 8;
+  spec.method = QuantizationMethod::kLlmInt8;
+  EXPECT_THAT(MessageFor(spec), HasSubstr("min_scale is 0.25; it must be 0 for llm_int8"));
+  spec = {.bits = 8, .format = QuantizationFormat::kFp8, .min_scale = 0.25};
+  EXPECT_THAT(MessageFor(spec), HasSubstr("min_scale is 0.25; it must be 0 for fp8_e4m3"));
+}
+
+TEST(QuantizerSpec, RoundsScalesLastWithRtnOnSymmetricIntegerGridsAlone) {
+  const auto refusal = [](std::string_view why) {
+    return HasSubstr("round_scale_last is true; it must be false " + std::string(why));
+  };
+  QuantizerSpec spec{.method = QuantizationMethod::kRtn, .round_scale_last = true};
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.clip = ClipSearch::kMse;
+  EXPECT_THAT(MessageFor(spec), refusal("for clip mse"));
+  spec.clip = ClipSearch::kNone;
+  spec.symmetric = false;
+  EXPECT_THAT(MessageFor(spec), refusal("with symmetric false"));
+  spec.symmetric = true;
+  spec.format = QuantizationFormat::kNvfp4;
+  EXPECT_THAT(MessageFor(spec), refusal("for nvfp4"));
+  spec.format = QuantizationFormat::kInt;
+  spec.method = QuantizationMethod::kGptq;
+  EXPECT_THAT(MessageFor(spec), refusal("for gptq"));
+}
+
 TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
   QuantizerSpec spec;
   EXPECT_EQ(Describe(spec), "gptq b4 g128 sym act damp 0.01");
@@ -173,6 +209,10 @@ TEST(QuantizerSpec, DescribesWhatDecidesTheCodes) {
   spec.method = QuantizationMethod::kRtn;
   spec.scale_dtype = ScaleDtype::kFloat16;
   EXPECT_EQ(Describe(spec), "rtn b4 g128 sym clip percentile 99.99984 scale f16");
+  spec.round_scale_last = true;
+  spec.min_scale = 0.25;
+  EXPECT_EQ(Describe(spec),
+            "rtn b4 g128 sym clip percentile 99.99984 scale f16 last min_scale 0.25");
   spec = {};
   spec.bits = 8;
   spec.method = QuantizationMethod::kLlmInt8;

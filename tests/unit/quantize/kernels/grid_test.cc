@@ -143,6 +143,72 @@ TEST(Grid, RoundsTheScaleBeforeZeroAndCodes) {
   EXPECT_THAT(Codes(brain, row), ElementsAre(0, 2));
 }
 
+TEST(Grid, HasNoScaleBelowTheLeast) {
+  QuantizerSpec spec = Spec(4, 2, true);
+  spec.narrow_range = true;
+  spec.min_scale = 0.1;
+  const std::vector<float> row = {0.3f, -0.14f, 1.4f, 0.1f, 0, 0};
+  const Grid grid = FitOneRow(row, spec);
+  EXPECT_THAT(grid.scale, ElementsAre(0.1f, 1.4f / 7, 1.0f / 7));
+  EXPECT_THAT(Codes(grid, row), ElementsAre(11, 7, 15, 8, 8, 8));
+  spec.symmetric = false;
+  spec.narrow_range = false;
+  const Grid shifted = FitOneRow({-0.4f, 0.1f}, spec);
+  EXPECT_THAT(shifted.scale, ElementsAre(0.1f));
+  EXPECT_THAT(shifted.zero, ElementsAre(4.0f));
+  // The rounding comes afterwards.
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  EXPECT_THAT(FitOneRow({-0.4f, 0.1f}, spec).scale, ElementsAre(1638 * 0x1p-14f));
+}
+
+TEST(Grid, CodesAreOfTheExactScaleIfItIsRoundedLast) {
+  QuantizerSpec spec = Spec(4, 3, true);
+  spec.method = QuantizationMethod::kRtn;
+  spec.narrow_range = true;
+  spec.scale_dtype = ScaleDtype::kBFloat16;
+  // 1.06 / 7 is 155.06 / 1024, which is rounded to 155 / 1024; 0.2271 is less than a step and a
+  // half of the one, and more of the other.
+  const std::vector<float> row = {1.06f, 0.2271f, -0.1f, 1.06f, 0.2271f, 0};
+  const Grid first = FitOneRow(row, spec);
+  spec.round_scale_last = true;
+  Grid grid = FitOneRow(row, spec);
+  const float exact = 1.06f / 7;
+  EXPECT_THAT(grid.scale, ElementsAre(exact, exact));
+  std::vector<uint8_t> codes(row.size());
+  std::vector<float> decoded(row.size());
+  EXPECT_TRUE(
+      RoundRowBeforeScale(spec.scale_dtype, 0, row.data(), &grid, codes.data(), decoded.data()));
+  EXPECT_EQ(grid.scale, first.scale);
+  EXPECT_THAT(codes, ElementsAre(15, 9, 7, 15, 9, 8));
+  for (size_t i = 0; i < row.size(); ++i) {
+    EXPECT_EQ(decoded[i], grid.scale[i / 3] * static_cast<float>(codes[i] - 8));
+  }
+  EXPECT_THAT(Codes(first, row), ElementsAre(15, 10, 7, 15, 10, 8));
+}
+
+TEST(Grid, ClipsToTheRangeIfTheScaleIsRoundedLast) {
+  QuantizerSpec spec = Spec(8, -1, true);
+  spec.method = QuantizationMethod::kRtn;
+  spec.clip = ClipSearch::kPercentile;
+  spec.clip_value = 50;  // 0.5 of the row below
+  spec.min_scale = 0.1;
+  const std::vector<float> row = {0.9f, -0.5f, 0.1f};
+  EXPECT_THAT(Codes(FitOneRow(row, spec), row), ElementsAre(137, 123, 129));
+  spec.round_scale_last = true;
+  Grid grid = FitOneRow(row, spec);
+  std::vector<uint8_t> codes(3);
+  std::vector<float> decoded(3);
+  EXPECT_TRUE(
+      RoundRowBeforeScale(spec.scale_dtype, 0, row.data(), &grid, codes.data(), decoded.data()));
+  EXPECT_THAT(codes, ElementsAre(133, 123, 129));
+  // A scale that its type cannot hold shows after the rounding.
+  spec.scale_dtype = ScaleDtype::kFloat16;
+  spec.min_scale = 1e6;
+  grid = FitOneRow(row, spec);
+  EXPECT_FALSE(
+      RoundRowBeforeScale(spec.scale_dtype, 0, row.data(), &grid, codes.data(), decoded.data()));
+}
+
 TEST(Grid, KeepsZeroWithinTheCodesWhenTheScaleIsFarOff) {
   QuantizerSpec spec = Spec(8, -1, false);
   spec.scale_dtype = ScaleDtype::kFloat16;
