@@ -124,6 +124,7 @@ absl::StatusOr<QuantizedWeight> Awq(const Layer& layer, const ExecutionContext& 
   result.channel_scale_ratio = Ratio(static_cast<int>(best - result.search_losses.begin()));
   result.channel_scale = ChannelScale(mean_abs, result.channel_scale_ratio);
 
+  ReserveWeights(layer, &result);
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(

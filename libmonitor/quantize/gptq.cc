@@ -186,6 +186,7 @@ absl::StatusOr<QuantizedWeight> Gptq(const Layer& layer, const ExecutionContext&
                             FitGrid(layer, live, &grid, &result.clipped_groups, context));
   if (!fits) return TooLargeForGrid(spec);
 
+  ReserveWeights(layer, &result);
   result.codes.resize(static_cast<size_t>(layer.size()));
   result.dequantized.resize(static_cast<size_t>(layer.size()));
   const absl::StatusOr<GptqRun> run =

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/huge_pages.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "quantize/kernels/gram.h"
@@ -20,6 +21,11 @@ QuantizedWeight WithStatus(LayerStatus status, std::string detail) {
 QuantizedWeight TooLargeForGrid(const QuantizerSpec& spec) {
   return WithStatus(LayerStatus::kUnsupported, StrCat("a weight is too large for a grid with ",
                                                       ToString(spec.scale_dtype), " scales"));
+}
+
+void ReserveWeights(const Layer& layer, QuantizedWeight* result) {
+  ReserveHuge(static_cast<size_t>(layer.size()), &result->codes);
+  ReserveHuge(static_cast<size_t>(layer.size()), &result->dequantized);
 }
 
 absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,

@@ -65,6 +65,9 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
 absl::Status ForEachRow(int64_t rows, int64_t cols, absl::FunctionRef<void(int64_t row)> work,
                         const ExecutionContext& context);
 
+/// Reserves memory for codes and dequantized, which must be empty.
+void ReserveWeights(const Layer& layer, QuantizedWeight* result);
+
 /// Writes a row of W - W_hat to `out`, [cols]. Called concurrently for different rows.
 using ErrorRow = absl::FunctionRef<void(int64_t row, float* out)>;
 /// Returns tr(dW H dW^T) over the given rows; absent if not finite. Cost: rows * cols^2 FLOP.

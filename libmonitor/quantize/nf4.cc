@@ -72,6 +72,7 @@ absl::StatusOr<QuantizedWeight> Nf4(const Layer& layer, const ExecutionContext& 
   const int64_t size = layer.size();
   const int64_t blocks = (size + kNf4Block - 1) / kNf4Block;
   QuantizedWeight result;
+  ReserveWeights(layer, &result);
   result.codes.resize(static_cast<size_t>(size));
   result.dequantized.resize(static_cast<size_t>(size));
   result.scale.resize(static_cast<size_t>(blocks));

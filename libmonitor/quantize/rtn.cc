@@ -119,8 +119,7 @@ absl::StatusOr<QuantizedWeight> RoundToNearest(const Layer& layer, LayerStatus s
   ErrorSums sums;
   std::vector<uint8_t> codes(static_cast<size_t>(weight.cols));
   std::vector<float> values(static_cast<size_t>(weight.cols));
-  result.codes.reserve(static_cast<size_t>(layer.size()));
-  result.dequantized.reserve(static_cast<size_t>(layer.size()));
+  ReserveWeights(layer, &result);
   PTQWATCH_RETURN_IF_ERROR(ForEachRow(
       weight.rows, weight.cols,
       [&](int64_t r) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/huge_pages.h"
 #include "benchmarks/repeats.h"
 #include "ptqwatch/quantizer.h"
 #include "ptqwatch/stored_size.h"
@@ -19,9 +20,10 @@ namespace {
 void Keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }
 
 struct Rounding {
-  Times new_copy, quantize, baselines;  // into new memory, as results are
-  Times copy, kernels;                  // into memory that exists
-  Times stored_size;                    // of the result
+  Times new_copy;                        // into new memory
+  Times huge_copy, quantize, baselines;  // into new memory in huge pages, as results are
+  Times copy, kernels;                   // into memory that exists
+  Times stored_size;                     // of the result
 };
 
 class RoundedWeight {
@@ -33,6 +35,12 @@ class RoundedWeight {
 
   void Measure(const QuantizerSpec& spec, Rounding* times) {
     times->new_copy.Time(false, [&] { Keep(std::vector<float>(weight_).data()); });
+    times->huge_copy.Time(false, [&] {
+      std::vector<float> copy;
+      internal::ReserveHuge(weight_.size(), &copy);
+      copy.assign(weight_.begin(), weight_.end());
+      Keep(copy.data());
+    });
     for (const bool baselines : {false, true}) {
       QuantizerSpec with = spec;
       with.baselines = baselines;
@@ -119,21 +127,25 @@ void PrintRoundingRatios(int repeats) {
     return 1e9 * seconds / static_cast<double>(weights);
   };
   std::printf(
-      "\nRTN on one thread over a copy of the weight, ratios | ns a weight: new copy, Quantize | "
-      "Quantize / new copy | with error parts | kernels / copy into existing memory | size of the "
-      "codes: ns a weight, / Quantize |\n");
-  for (const int64_t size : {1024, 4096}) {
+      "\nRTN on one thread over a copy of the weight, ratios | ns a weight: new copy, in huge "
+      "pages, "
+      "Quantize | Quantize / new copy | with error parts | Quantize / copy in huge pages | kernels "
+      "/ "
+      "copy into existing memory | size of the codes: ns a weight, / Quantize |\n");
+  for (const int64_t size : {512, 1024, 2048, 4096}) {
     RoundedWeight weight(size, size);
     for (const char* name : {"rtn4", "rtn8", "rtn-fp8_e4m3", "rtn-mxfp4", "rtn-nvfp4"}) {
       const QuantizerSpec spec = OrFail(ParseQuantizer(name), name);
       Rounding times;
       for (int i = 0; i < repeats; ++i) weight.Measure(spec, &times);
-      std::printf("%lld^2 %s | %.2f, %.2f | %s | %s | %s | %.2f, %s |\n",
+      std::printf("%lld^2 %s | %.2f, %.2f, %.2f | %s | %s | %s | %s | %.2f, %s |\n",
                   static_cast<long long>(size), name,
                   per_weight(times.new_copy.seconds(), size * size),
+                  per_weight(times.huge_copy.seconds(), size * size),
                   per_weight(times.quantize.seconds(), size * size),
                   Ratio(Over(times.quantize, times.new_copy)).c_str(),
                   Ratio(Over(times.baselines, times.new_copy)).c_str(),
+                  Ratio(Over(times.quantize, times.huge_copy)).c_str(),
                   Ratio(Over(times.kernels, times.copy)).c_str(),
                   per_weight(times.stored_size.seconds(), size * size),
                   Ratio(Over(times.stored_size, times.quantize)).c_str());
