@@ -84,6 +84,12 @@ std::vector<double> ExactProduct(const GoldenMatrix& x, const GoldenMatrix& w) {
   return product;
 }
 
+std::vector<int8_t> CodesOf(const Int8Rows& rows) {
+  std::vector<int8_t> codes;
+  for (const uint8_t code : rows.codes) codes.push_back(static_cast<int8_t>(code - 128));
+  return codes;
+}
+
 // X W^T as LLM.int8 computes it (arXiv 2208.07339, section 3): outlier columns in full precision,
 // the others through int8 codes, whose products are summed exactly.
 struct Int8Product {
@@ -107,7 +113,7 @@ absl::StatusOr<Int8Product> SplitInputs(const GoldenMatrix& x, double threshold)
   if (!codes.ok()) return codes.status();
   product.inputs = *std::move(codes);
   for (size_t i = 0; i < rest.size(); ++i) {
-    if (outlier[i % outlier.size()]) product.inputs.codes[i] = 0;
+    if (outlier[i % outlier.size()]) product.inputs.codes[i] = 128;
   }
   for (size_t c = 0; c < outlier.size(); ++c) {
     if (outlier[c]) product.outlier_columns.push_back(static_cast<int64_t>(c));
@@ -129,7 +135,7 @@ absl::StatusOr<Int8Product> Multiply(const Int8Case& c, const Int8Rows& weight) 
       }
       int64_t dot = 0;
       for (size_t i = 0; i < d; ++i) {
-        dot += product->inputs.codes[t * d + i] * weight.codes[o * d + i];
+        dot += (product->inputs.codes[t * d + i] - 128) * (weight.codes[o * d + i] - 128);
       }
       product->output.push_back(kept + static_cast<double>(dot) *
                                            static_cast<double>(product->inputs.absmax[t]) *
@@ -141,7 +147,7 @@ absl::StatusOr<Int8Product> Multiply(const Int8Case& c, const Int8Rows& weight) 
 
 void CompareProduct(const Int8Case& c, const Int8Product& got, GoldenResult* result) {
   CompareEqual("outlier_columns of the product", got.outlier_columns, c.outlier_columns, result);
-  CompareEqual("input_codes", got.inputs.codes, c.input_codes, result);
+  CompareEqual("input_codes", CodesOf(got.inputs), c.input_codes, result);
   CompareEqual("input_absmax", got.inputs.absmax, c.input_absmax, result);
   if (!SameSize("output", got.output, c.output, result)) return;
   const double distance = RelativeDistance(got.output, c.output);
@@ -175,7 +181,7 @@ absl::StatusOr<GoldenResult> CheckLlmInt8(const GoldenFile& file) {
   std::vector<int32_t> codes(c->codes.begin(), c->codes.end());
   for (int32_t& code : codes) code += 128;
   CompareCodes(*got, codes, c->dequantized, 0, 0, &result);
-  CompareEqual("codes", rows->codes, c->codes, &result);
+  CompareEqual("codes", CodesOf(*rows), c->codes, &result);
   CompareEqual("absmax", rows->absmax, c->absmax, &result);
   CompareEqual("outlier_columns", got->outlier_columns, c->outlier_columns, &result);
   CompareEqual("dequantized", got->dequantized, c->dequantized, &result);

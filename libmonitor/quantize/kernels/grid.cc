@@ -155,14 +155,15 @@ bool FitRowOnTarget(const float* w, int64_t row, Grid* grid) {
 }
 
 // Divides the weights of a group by its scale, which is exact, and sums in float32 over the group
-// and in float64 over all groups.
+// and in float64 over all groups. For the ideal scale an inverse will do: next to a tie, where it
+// may choose the other neighbour, both have the same error.
 void AddErrorsOnTarget(const Grid& grid, int64_t row, const float* HWY_RESTRICT weights,
                        const float* HWY_RESTRICT decoded, ErrorSums* sums) {
   const hn::ScalableTag<double> dd;
   const hn::Rebind<float, decltype(dd)> half;
   const int64_t n = static_cast<int64_t>(hn::Lanes(kTag));
-  const FloatPoints<decltype(kTag)> points(*grid.format);
-  typename FloatPoints<decltype(kTag)>::Codes code;
+  const FloatPoints<decltype(kTag), true> points(*grid.format);
+  typename FloatPoints<decltype(kTag), true>::Codes code;
   auto all_squares = hn::Zero(dd);
   auto all_dead = hn::Zero(dd);
   auto all_errors = hn::Zero(dd);

@@ -39,8 +39,9 @@ class IntegerPoints {
   Floats top_;
 };
 
-// Points scale * number, for numbers of a floating-point format. Ignores the zero.
-template <class D>
+// Points scale * number, for numbers of a floating-point format. Ignores the zero. Multiplying by
+// the scale's inverse is faster than a division, and as exact if the scale is a power of two.
+template <class D, bool kByInverse = false>
 class FloatPoints {
  public:
   using Floats = hn::Vec<D>;
@@ -55,7 +56,7 @@ class FloatPoints {
         sign_shift_(32 - format.bits) {}
 
   HWY_INLINE Floats Round(Floats w, Floats scale, Floats /*zero*/, Codes* code) const {
-    const auto x = hn::Div(w, scale);
+    const auto x = kByInverse ? hn::Mul(w, hn::Div(hn::Set(D(), 1.0f), scale)) : hn::Div(w, scale);
     const auto sign = hn::And(x, hn::SignBit(D()));
     const auto magnitude = hn::Min(hn::IfThenZeroElse(hn::IsNaN(x), hn::Abs(x)), largest_);
     // The power of two at or below the magnitude; the spacing is a fixed fraction of it.
@@ -88,8 +89,9 @@ class FloatPoints {
 // Calls work(points) with the points of the grid's format.
 template <class D, class Work>
 HWY_INLINE auto WithPoints(D /*d*/, const Grid& grid, const Work& work) {
-  return grid.format->is_float() ? work(FloatPoints<D>(*grid.format))
-                                 : work(IntegerPoints<D>(grid));
+  if (!grid.format->is_float()) return work(IntegerPoints<D>(grid));
+  if (grid.format->scale == GroupScale::kE8m0) return work(FloatPoints<D, true>(*grid.format));
+  return work(FloatPoints<D>(*grid.format));
 }
 
 }  // namespace ptqwatch::internal::HWY_NAMESPACE

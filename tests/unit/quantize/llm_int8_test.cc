@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
+#include <vector>
 
 #include "unit/quantize/reference.h"
 #include "unit/quantize/run_ok.h"
@@ -35,25 +37,31 @@ Int8Rows Rows(const Matrix& m, ScaleDtype dtype = ScaleDtype::kFloat32) {
   return rows.ok() ? *rows : Int8Rows{};
 }
 
+std::vector<int> CodesOf(const Matrix& m, ScaleDtype dtype = ScaleDtype::kFloat32) {
+  std::vector<int> codes;
+  for (const uint8_t code : Rows(m, dtype).codes) codes.push_back(code - 128);
+  return codes;
+}
+
 TEST(Int8Rows, MapsTheLargestMagnitudeTo127) {
   Matrix m(3, 4);
   m.values = {1, -2, 0.5f, 0, 0, 0, 0, 0, -1000, 3, 4, 1000};
   const Int8Rows rows = Rows(m);
   EXPECT_THAT(rows.absmax, ElementsAre(2.0f, 0.0f, 1000.0f));
   // 63.5 and 31.75; zeros; 0.381 and 0.508.
-  EXPECT_THAT(rows.codes, ElementsAre(64, -127, 32, 0, 0, 0, 0, 0, -127, 0, 1, 127));
+  EXPECT_THAT(CodesOf(m), ElementsAre(64, -127, 32, 0, 0, 0, 0, 0, -127, 0, 1, 127));
 }
 
 TEST(Int8Rows, RoundsHalfToEven) {
   Matrix m(1, 5);
   m.values = {127, 0.5f, 1.5f, 2.5f, -2.5f};
-  EXPECT_THAT(Rows(m).codes, ElementsAre(127, 0, 2, 2, -2));
+  EXPECT_THAT(CodesOf(m), ElementsAre(127, 0, 2, 2, -2));
 }
 
 TEST(Int8Rows, KeepsTheSmallestNumbers) {
   Matrix m(1, 3);
   m.values = {1e-40f, -1e-40f, 0};
-  EXPECT_THAT(Rows(m).codes, ElementsAre(127, -127, 0));
+  EXPECT_THAT(CodesOf(m), ElementsAre(127, -127, 0));
 }
 
 TEST(Int8Rows, RoundsAbsmaxToItsDtypeFirst) {
@@ -61,12 +69,37 @@ TEST(Int8Rows, RoundsAbsmaxToItsDtypeFirst) {
   m.values = {1.003f, 0.5f};
   const Int8Rows rows = Rows(m, ScaleDtype::kBFloat16);
   EXPECT_THAT(rows.absmax, ElementsAre(1.0f));
-  EXPECT_THAT(rows.codes, ElementsAre(127, 64));  // 127.381 and 63.5
+  EXPECT_THAT(CodesOf(m, ScaleDtype::kBFloat16), ElementsAre(127, 64));  // 127.381 and 63.5
   // A denormal absmax of f16 is far from the exact one: codes stay within their range.
   m.values = {3.5e-8f, -3.5e-8f};
-  EXPECT_THAT(Rows(m, ScaleDtype::kFloat16).codes, ElementsAre(75, -75));
+  EXPECT_THAT(CodesOf(m, ScaleDtype::kFloat16), ElementsAre(75, -75));
   m.values = {8.9e-8f, -8.9e-8f};
-  EXPECT_THAT(Rows(m, ScaleDtype::kFloat16).codes, ElementsAre(127, -127));
+  EXPECT_THAT(CodesOf(m, ScaleDtype::kFloat16), ElementsAre(127, -127));
+}
+
+// The quotient in float64 is rounded twice, which shows in no case.
+TEST(Int8Rows, DecodesWithOneRounding) {
+  std::mt19937_64 generator(5);
+  std::vector<float> ranges = {1e-45f, 3e-39f, 1.2e-38f, 9.9e-31f, 1e-30f, 1e36f, 1.1e36f, 3.4e38f};
+  for (int i = 0; i < 3000; ++i) {
+    ranges.push_back(std::exp2(static_cast<float>(generator() % 200) - 100) *
+                     (1 + static_cast<float>(generator() % (1 << 23)) * 0x1p-23f));
+  }
+  Matrix m(1, 255);
+  for (const float range : ranges) {
+    for (int n = -127; n <= 127; ++n) {
+      m.values[static_cast<size_t>(n + 127)] =
+          static_cast<float>(n / 127.0 * static_cast<double>(range));
+    }
+    const Int8Rows rows = Rows(m);
+    ASSERT_THAT(rows.absmax, ElementsAre(range));
+    for (size_t i = 0; i < rows.codes.size(); ++i) {
+      const double exact = (rows.codes[i] - 128) * static_cast<double>(range) / 127;
+      ASSERT_EQ(rows.dequantized[i], static_cast<float>(exact)) << range << " " << i;
+    }
+    EXPECT_EQ(rows.codes[0], 1);
+    EXPECT_EQ(rows.codes[254], 255);
+  }
 }
 
 TEST(Int8Rows, RefusesWhatHasNoCodes) {
@@ -103,8 +136,8 @@ TEST(LlmInt8, KeepsOutlierColumns) {
     for (int64_t c = 0; c < 30; ++c) {
       const size_t at = static_cast<size_t>(r * 30 + c);
       const float absmax = rows.absmax[static_cast<size_t>(r)];
-      EXPECT_EQ(got.codes[at], rows.codes[at] + 128);
-      const double decoded = rows.codes[at] * static_cast<double>(absmax) / 127;
+      EXPECT_EQ(got.codes[at], rows.codes[at]);
+      const double decoded = (rows.codes[at] - 128) * static_cast<double>(absmax) / 127;
       const bool kept = c == 4 || c == 29;
       EXPECT_EQ(got.dequantized[at], kept ? weight.values[at] : static_cast<float>(decoded));
     }
