@@ -91,6 +91,7 @@ PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_fac
     const float exact =
         ScaleInFormat(Larger(-low, high), grid.format, grid.scale_rule, tensor_factor);
     *scale = grid.format.scale == GroupScale::kSpec ? RoundToDtype(exact, grid.scale_dtype) : exact;
+    if (!IsFiniteBits(*scale * grid.format.largest)) *scale = FloatFromBits(0x7f800000u);
     *zero = 0;
     return;
   }

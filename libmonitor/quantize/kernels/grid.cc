@@ -130,8 +130,9 @@ void ScaleBlocksOnTarget(const Grid& grid, int64_t count, float* scale) {
 }
 
 bool FitRowOnTarget(const float* w, int64_t row, Grid* grid) {
-  bool finite = true;
   const bool blocks = grid->format->scale == GroupScale::kE4m3;
+  bool finite =
+      !blocks || std::isfinite(grid->tensor_factor * (E4m3().largest * grid->format->largest));
   const bool both_ends = !grid->format->is_float() && !grid->symmetric;
   float* scale = grid->scale.data() + row * grid->groups;
   for (int64_t g = 0; g < grid->groups; ++g) {
@@ -286,7 +287,8 @@ bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid) {
     const float largest = std::max(-low, high);
     const float scale = FloatScale(largest, *grid);
     grid->scale[at] = scale;
-    return std::isfinite(scale) && std::isfinite(largest);
+    // The largest number of the format may be decoded to more than float32 holds.
+    return std::isfinite(scale * grid->format->largest) && std::isfinite(largest);
   }
   const float top = grid->max_code();
   if (grid->symmetric) {

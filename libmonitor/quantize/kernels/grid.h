@@ -66,8 +66,9 @@ Range RangeOf(const float* weights, int64_t count);
 /// max|w| over `count` weights, or infinity if a weight is not finite.
 float LargestOf(const float* weights, int64_t count);
 
-/// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if an end is infinite
-/// or the scale overflows its dtype; the scale is then of no use.
+/// Sets one group for weights in [low, high], low <= 0 <= high. Returns false if an end is
+/// infinite, the scale overflows its dtype, or a number of the grid overflows float32; the scale is
+/// then of no use.
 bool FitGroup(float low, float high, int64_t row, int64_t g, Grid* grid);
 
 /// Sets row `row`. Returns false if a weight is not finite or a scale overflows its dtype. If

@@ -254,6 +254,25 @@ TEST(NumberFormat, NamesAWeightThatIsNotFinite) {
   }
 }
 
+// The largest numbers of a grid may be more than float32 holds.
+TEST(NumberFormat, RefusesAWeightThatCannotBeDecoded) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (size_t format = 1; format < NumberFormats().size(); ++format) {
+    const QuantizerSpec spec = SpecOf(static_cast<QuantizationFormat>(format));
+    for (const float largest : {0.49f * kMost, 0.74f * kMost, 0.88f * kMost, kMost}) {
+      Matrix w = RandomMatrix(2, 70, 2);
+      w.at(1, 3) = -largest;
+      const QuantizedWeight result = RunOk(w, nullptr, spec);
+      if (result.status == LayerStatus::kOk) {
+        for (const float q : result.dequantized) EXPECT_TRUE(std::isfinite(q)) << largest;
+      } else {
+        EXPECT_EQ(result.status, LayerStatus::kUnsupported);
+        EXPECT_GT(largest, 0.5f * kMost);
+      }
+    }
+  }
+}
+
 TEST(NumberFormat, BlocksOfRowsShareAScale) {
   Matrix w = RandomMatrix(5, 10, 3);
   QuantizerSpec spec = SpecOf(QuantizationFormat::kFp8);
