@@ -1,5 +1,6 @@
 // Whatever shape, spec and values come in, Quantize refuses them or gives a result that keeps the
-// contract in quantizer.h, the same bits with any number of threads, and PackWeight keeps them.
+// contract in quantizer.h, the same bits with any number of threads, as a float64 computation by
+// the definition has them, and PackWeight keeps them.
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +10,11 @@
 #include <vector>
 
 #include "fuzz/byte_reader.h"
+#include "fuzz/definition.h"
 #include "fuzz/fuzz_target.h"
 #include "ptqwatch/offline/checkpoint_export.h"
 #include "ptqwatch/quantizer.h"
+#include "quantize/kernels/number_format.h"
 #include "support/unpack_weight.h"
 
 namespace ptqwatch::fuzz {
@@ -28,6 +31,7 @@ struct Problem {
   std::vector<float> weight;
   GramStatistics statistics;
   bool has_statistics = false;
+  bool of_inputs = false;  // the statistics
 };
 
 // Ordinary numbers, and now and then one of the awkward ones. The fuzzer's bytes choose `mood`;
@@ -108,6 +112,15 @@ QuantizerSpec TakeSpec(ByteReader& bytes) {
     spec.symmetric = true;
     spec.method = static_cast<QuantizationMethod>(bytes.UpTo(2));
   }
+  if (bytes.UpTo(3) == 0) {
+    spec.format = static_cast<QuantizationFormat>(bytes.UpTo(5));
+    if (const auto format_bits = FixedBits(spec.format)) spec.bits = *format_bits;
+    if (bytes.UpTo(7) != 0) {
+      spec.method = static_cast<QuantizationMethod>(bytes.UpTo(1));
+      spec.clip = ClipSearch::kNone;
+      spec.symmetric = true;
+    }
+  }
   if (spec.method == QuantizationMethod::kLlmInt8 && bytes.UpTo(7) != 0) spec.bits = 8;
   if (spec.method == QuantizationMethod::kNf4 && bytes.UpTo(7) != 0) spec.bits = 4;
   return spec;
@@ -140,6 +153,7 @@ void TakeStatistics(ByteReader& bytes, StatisticsKind kind, int64_t tokens, Prob
   problem->statistics = gram.Take();
   Require(problem->statistics.tokens + problem->statistics.skipped_rows == tokens,
           "every row is counted");
+  problem->of_inputs = true;
 }
 
 Problem TakeProblem(ByteReader& bytes) {
@@ -200,7 +214,7 @@ void CheckSizes(const Problem& problem, const QuantizedWeight& weight, const std
     scales = (count + 63) / 64;
     zeros = 0;
   } else if (problem.spec.method != QuantizationMethod::kLlmInt8) {
-    const int64_t size = problem.spec.group_size < 0 ? problem.cols : problem.spec.group_size;
+    const int64_t size = internal::GroupSizeOf(problem.spec, problem.cols);
     scales *= static_cast<size_t>((problem.cols + size - 1) / size);
     zeros = scales;
   } else if (weight.zero.empty()) {
@@ -216,7 +230,7 @@ void CheckPacking(const Problem& problem, const QuantizedWeight& weight, const s
     const auto packed = PackWeight(format, problem.spec, problem.rows, problem.cols, weight);
     Require(packed.ok() == fits, "what is packable is packed",
             what + ": " + std::string(packed.status().message()));
-    if (!fits) continue;
+    if (!fits || problem.spec.format != QuantizationFormat::kInt) continue;
     const auto unpacked = testing::UnpackWeight(format, problem.spec, *packed);
     Require(unpacked.ok(), "what is packed can be unpacked", what);
     Require(unpacked->codes == weight.codes && unpacked->dequantized == weight.dequantized,
@@ -256,6 +270,12 @@ void Check(const Problem& problem) {
   Require(AllFinite(result->dequantized), "decoded weights are finite", what);
   Require(IsLoss(result->loss) && IsLoss(result->rtn_loss) && IsLoss(result->output_energy),
           "losses are finite and not negative", what);
+  if (!problem.has_statistics || problem.of_inputs) {
+    const std::string difference = DifferenceFromDefinition(
+        {.data = problem.weight.data(), .rows = problem.rows, .cols = problem.cols},
+        problem.has_statistics ? &problem.statistics : nullptr, problem.spec, *result);
+    Require(difference.empty(), "the result is as defined", what + ": " + difference);
+  }
   CheckPacking(problem, *result, what);
 }
 
@@ -270,17 +290,23 @@ std::vector<std::string> Seeds() {
         const auto add = [&seed](int byte) { seed += static_cast<char>(byte); };
         add(method);
         add(bits);
-        add(variant + 3);            // group size
-        add((variant + 1) / 2 % 2);  // symmetric
-        add(bits % 2);               // order
-        add(7);                      // damp
-        add(7);                      // min_tokens_ratio
-        add(variant % 3);            // scale dtype
-        add(variant == 1);           // clip
-        add(1);                      // narrow_range
-        add(1);                      // round_scale_last
-        add(1);                      // min_scale
-        add(7);                      // outlier threshold
+        add(variant + 3);                          // group size
+        add((variant + 1) / 2 % 2);                // symmetric
+        add(bits % 2);                             // order
+        add(7);                                    // damp
+        add(7);                                    // min_tokens_ratio
+        add(variant % 3);                          // scale dtype
+        add(variant == 1);                         // clip
+        add(1);                                    // narrow_range
+        add(1);                                    // round_scale_last
+        add(1);                                    // min_scale
+        add(7);                                    // outlier threshold
+        add(method == 1 && variant == 3 ? 0 : 1);  // format
+        if (method == 1 && variant == 3) {
+          add(bits + 1);
+          add(1);
+          add(bits % 2);
+        }
         if (method >= 3) add(1);
         add(variant == 2 ? 32 : 20 + variant);  // rows
         add(variant == 3 ? 23 : 64);            // columns
