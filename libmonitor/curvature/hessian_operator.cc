@@ -341,8 +341,11 @@ absl::StatusOr<double> HessianOperator::StepCheck(const Vector&, const Vector&,
   return 0.0;
 }
 
-absl::StatusOr<double> CheckDifference(HessianOperator& hessian, const ExecutionContext& context) {
+absl::StatusOr<double> CheckDifference(HessianOperator& hessian, std::string_view mode_detail,
+                                       const ExecutionContext& context) {
   if (hessian.exact()) return 0.0;
+  const std::string instead =
+      mode_detail.empty() ? "" : StrCat("; no exact products: ", mode_detail);
   const VectorSpace& space = hessian.space();
   Vector u = space.Zero();
   Vector hu = space.Zero();
@@ -352,8 +355,8 @@ absl::StatusOr<double> CheckDifference(HessianOperator& hessian, const Execution
   if (check > kMaxStepCheck) {
     return absl::FailedPreconditionError(
         StrFormat("a product with the Hessian changes by %.2g of itself when the step of the "
-                  "finite difference is halved: the loss is too rough for it",
-                  check));
+                  "finite difference is halved: the loss is too rough for it%s",
+                  check, instead));
   }
   Vector v = space.Zero();
   Vector hv = space.Zero();
@@ -362,10 +365,11 @@ absl::StatusOr<double> CheckDifference(HessianOperator& hessian, const Execution
   const double scale = std::max(space.Norm(hu), space.Norm(hv));
   const double gap = std::abs(space.Dot(u, hv) - space.Dot(v, hu));
   if (gap <= kMaxStepCheck * scale) return check;
-  return absl::FailedPreconditionError(
-      StrFormat("products with the Hessian by finite differences are not symmetric (|u'Hv - v'Hu| "
-                "= %.2g where ||Hv|| = %.2g): the loss is too rough for them",
-                gap, scale));
+  return absl::FailedPreconditionError(StrFormat(
+      "products with the Hessian by finite differences are not symmetric (|u'Hv - v'Hu| "
+      "= %.2g where ||Hv|| = %.2g): the loss is too rough for them, or its gradient by "
+      "autograd is another one (detach, straight-through estimators, padding_idx, max_norm)%s",
+      gap, scale, instead));
 }
 
 }  // namespace ptqwatch::internal

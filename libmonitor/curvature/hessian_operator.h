@@ -76,8 +76,10 @@ class HessianOperator : public SymmetricOperator {
 
 /// Are products along random vectors derivatives? Returns the StepCheck of one: 0 for an exact
 /// operator, which costs nothing. FailedPrecondition if it exceeds kMaxStepCheck, or if products of
-/// finite differences are not symmetric to the same accuracy. Costs three of them.
-absl::StatusOr<double> CheckDifference(HessianOperator& hessian, const ExecutionContext& context);
+/// finite differences are not symmetric to the same accuracy; its message ends with `mode_detail`,
+/// why there are no exact products, if there is one. Costs three of them.
+absl::StatusOr<double> CheckDifference(HessianOperator& hessian, std::string_view mode_detail,
+                                       const ExecutionContext& context);
 
 }  // namespace ptqwatch::internal
 

@@ -310,7 +310,15 @@ absl::StatusOr<std::vector<int64_t>> ReadWindows(const ConfigReader& config,
                                                  const std::vector<bool>& has_rope) {
   const WindowRule rule = family.windows;
   std::vector<int64_t> windows(has_rope.size(), 0);
-  if (rule == WindowRule::kNone) return windows;
+  if (rule == WindowRule::kNone) {
+    PTQWATCH_ASSIGN_OR_RETURN(const std::vector<std::string> types, config.Texts("layer_types"));
+    for (const std::string& type : types) {
+      if (type == kLayerTypes[0]) continue;
+      return config.Error("layer_types", StrCat("has ", Quoted(type), "; a ", family.model_type,
+                                                " has ", kLayerTypes[0], " alone"));
+    }
+    return windows;
+  }
   const int64_t fallback = config.IsNull("sliding_window") ? 0 : family.window;
   // transformers writes 0 for a window that is not used there.
   const int64_t least = rule == WindowRule::kInTurns ? 0 : 1;

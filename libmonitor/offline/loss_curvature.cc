@@ -76,7 +76,8 @@ class LossCurvature::Impl {
       PTQWATCH_ASSIGN_OR_RETURN(
           auto hessian,
           HessianOperator::Create(surface_.get(), setup_.mode, context, setup_.rough_differences));
-      PTQWATCH_RETURN_IF_ERROR(internal::CheckDifference(*hessian, context).status());
+      PTQWATCH_RETURN_IF_ERROR(
+          internal::CheckDifference(*hessian, setup_.mode_detail, context).status());
       hessian_ = std::move(hessian);
     }
     return hessian_.get();

@@ -174,7 +174,8 @@ class CurvatureProbe::Attempt {
     report.batch_tokens = setup_.totals.tokens;
     report.gradient_norm = space.Norm(hessian.gradient());
     if (setup_.mode == HessianMode::kFiniteDifference) {
-      PTQWATCH_ASSIGN_OR_RETURN(report.step_check_ratio, CheckDifference(hessian, context_));
+      PTQWATCH_ASSIGN_OR_RETURN(report.step_check_ratio,
+                                CheckDifference(hessian, setup_.mode_detail, context_));
     }
 
     PTQWATCH_ASSIGN_OR_RETURN(

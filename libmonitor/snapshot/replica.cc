@@ -380,7 +380,15 @@ void Replica::SetDifferentiable(absl::Span<const int> entries) {
 
 absl::StatusOr<LossValues> Replica::Losses(const Batch& batch) {
   at::NoGradGuard no_grad;
-  return Evaluate(batch);
+  absl::StatusOr<LossValues> evaluated = Evaluate(batch);
+  if (const std::string_view message = Message(evaluated.status());
+      message.find("does not require grad") != std::string_view::npos) {
+    return absl::FailedPreconditionError(
+        StrCat(message,
+               "\nlosses runs without gradients: one that takes a gradient itself does so under "
+               "torch.enable_grad(), in C++ at::AutoGradMode"));
+  }
+  return evaluated;
 }
 
 absl::StatusOr<LossValues> Replica::LossesWithGraph(const Batch& batch) {

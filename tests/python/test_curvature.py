@@ -102,6 +102,51 @@ def test_repeats_its_numbers_and_leaves_model_and_generator_alone():
     assert model.training and all(value.grad is None for value in model.parameters())
 
 
+def test_a_loss_that_takes_a_gradient_is_told_how():
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    batch = [torch.randn(16, 3)]
+
+    def penalty(net, x):
+        x = x.clone().requires_grad_(True)
+        slope, = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        return (slope.norm(dim=1) - 1).square()
+
+    with pytest.raises(RuntimeError, match=r"does not require grad(.|\n)*torch\.enable_grad"):
+        ptqwatch.curvature(model, penalty, batch, scope="all_parameters")
+    measured = ptqwatch.curvature(model, torch.enable_grad()(penalty), batch, scope="all_parameters")
+    assert measured.mode == "retained_graph" and math.isfinite(measured.top_eigenvalue)
+
+
+@pytest.mark.parametrize("padding", [0, None])
+def test_a_padding_row_that_is_also_a_token_keeps_the_exact_mode(padding):
+    torch.manual_seed(1)
+    embedding = nn.Embedding(20, 8, padding_idx=padding)
+    with torch.no_grad():
+        embedding.weight[0] = torch.randn(8)
+    model = nn.Sequential(embedding, nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 20))
+    tokens = torch.where(torch.rand(6, 12) < 0.3, 0, torch.randint(1, 20, (6, 12)))
+
+    def losses(net, ids):
+        return nn.functional.cross_entropy(net(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(6, -1)
+
+    measured = ptqwatch.curvature(model, losses, [tokens], scope="all_parameters")
+    assert measured.mode == "retained_graph", measured.mode_detail
+
+
+def test_a_detour_around_the_gradient_is_named():
+    """The gradient by autograd takes the gate for a constant: it is that of no loss."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8))
+
+    def losses(net, x):
+        h = net[:2](x)
+        return (net[2](h) * h.detach()).square().sum(1)
+
+    with pytest.raises(RuntimeError, match="no exact products: .*differentiates wrongly"):
+        ptqwatch.curvature(model, losses, [torch.randn(32, 6)], scope="all_parameters")
+
+
 def test_an_exception_of_losses_is_the_cause():
     def losses(model, batch):
         raise KeyError("no such column")

@@ -10,6 +10,7 @@
 #include "ATen/core/grad_mode.h"
 #include "ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h"
 #include "ATen/ops/arange.h"
+#include "ATen/ops/embedding.h"
 #include "ATen/ops/full.h"
 #include "ATen/ops/linspace.h"
 #include "ATen/ops/mm.h"
@@ -138,6 +139,26 @@ TEST(ChooseHessianMode, ComparesAlongTheGradientIfARandomDirectionIsRough) {
   EXPECT_FALSE(choice->rough_differences);
   const absl::Status status = ChooseHessianMode(&wrong, kRetained, kNoLimit, {}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("away from a finite difference"));
+}
+
+// The row of padding_idx has no gradient, though the loss depends on it.
+TEST(ChooseHessianMode, DoesNotMindAPaddingThatIsAlsoAToken) {
+  at::Tensor table = Waves(8, 16, 1);
+  const at::Tensor readout = Waves(16, 4, 0.7);
+  const at::Tensor tokens = at::arange(24).remainder(3).remainder(2);  // 0, 1, 0, 0, 1, 0, ...
+  TensorSurface surface(
+      {{"table", table}},
+      [&](size_t) {
+        return at::mm(at::embedding(table, tokens, /*padding_idx=*/0).tanh(), readout)
+            .logsumexp(1)
+            .square()
+            .sum();
+      },
+      1);
+  ExecutionContext context;
+  const auto choice = ChooseHessianMode(&surface, kAuto, kNoLimit, context);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->mode, kRetained) << choice->detail;
 }
 
 TEST(ChooseHessianMode, RefusesDifferencesOfALossThatIsTooRough) {

@@ -598,6 +598,17 @@ TEST(ModelConfigTest, WindowsFollowLayerTypes) {
   EXPECT_THAT(Refusal(config), HasSubstr("linear_attention"));
 }
 
+TEST(ModelConfigTest, FamiliesWithoutWindowsRefuseThem) {
+  for (const char* type : {"olmo2", "glm", "granite"}) {
+    json config = Config(type);
+    config["layer_types"] = std::vector<std::string>(8, "full_attention");
+    EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+    config["layer_types"][3] = "sliding_attention";
+    EXPECT_THAT(Refusal(config), HasSubstr("layer_types has 'sliding_attention'; a " +
+                                           std::string(type) + " has full_attention alone"));
+  }
+}
+
 TEST(ModelConfigTest, HeliumHasABaseOfItsOwn) {
   json config = Config("helium");
   config["num_key_value_heads"] = 6;
