@@ -54,8 +54,10 @@ class Columns {
         if (std::all_of(column.begin(), column.end(), follows)) column = rows.size();
         continue;
       }
-      const bool shared = std::all_of(column.begin(), column.end(),
-                                      [&](const WrittenJson& value) { return value == column[0]; });
+      const auto is_first = [&first = column[0]](const WrittenJson& value) {
+        return value == first;
+      };
+      const bool shared = std::all_of(column.begin(), column.end(), is_first);
       if (shared) column = WrittenJson(column[0]);
       for (const auto& [earlier, values] : columns.items()) {
         if (earlier == key) break;
