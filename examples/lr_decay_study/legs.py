@@ -6,7 +6,7 @@ import math
 import types
 
 # The parts of a study that --only can select, the most important first.
-GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine", "since", "mixture")
+GROUPS = ("budget", "rate", "average", "shape", "weight_decay", "cosine", "since", "mixture", "help")
 # Gives each member of a soup other batches than the other members and the trunk.
 MEMBER_STREAM = 0x5851F42D4C957F2D
 # The cost of a measurement in training steps, for estimating the time left.
@@ -54,6 +54,14 @@ FULL = {
     # The GPT with a mixture of experts, and the dense one beside it. Up to seven experts have rows of their own in a report.
     "mixture_run": 8000, "mixture_width": 64, "mixture_layers": 2, "experts": 6,
     "mixture_quantizers": [*INTEGERS, "gptq-mxfp4", "gptq-nvfp4"],  # those of them that are in `quantizers`
+    # When a decay helps: decays that leave trunks of several recipes, after a short and a long training.
+    "help_recipes": [["adamw", 0.1], ["muon", 0], ["muon", 0.1]],  # optimizers, each with a weight decay
+    "help_rates": [3e-3, 1e-2, 3e-2],  # peaks, ascending
+    "help_budgets": [450, 4500],  # ascending multiples of 45, so that decays to a tenth of the peak have whole numbers of steps
+    "help_parts": [0.2, 0.8],  # shares of a budget over which the rate decays, ascending
+    "help_finals": [0, 0.1],  # the rate at the end, as a share of the peak
+    "help_warmup": 60,
+    "help_quantizers": ["rtn8", "rtn6", "rtn4", "gptq4", "gptq3"],  # a scale for each row
 }
 SCALES = {
     "full": FULL,  # evidence
@@ -61,13 +69,14 @@ SCALES = {
     "quick": FULL | {
         "scale": "quick", "seeds": 1, "probe_sequences": 256, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400],
         "cooldown": 320, "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640,
-        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1},
+        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1, "help_rates": [3e-3, 3e-2], "help_budgets": [180, 900],
+        "help_warmup": 20},
     # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
         "warmup": 2, "leg": 40, "budgets": [40, 160], "cooldown": 12, "run": 80, "rates": [3e-3, 1e-2], "decays": [0.1, 0.3],
         "cosines": [80], "window": 2, "average_every": 16, "mixture_run": 20, "mixture_width": 16, "mixture_layers": 1,
-        "experts": 4},
+        "experts": 4, "help_recipes": [["muon", 0]], "help_rates": [1e-2], "help_budgets": [45], "help_warmup": 2},
 }
 
 
@@ -119,6 +128,16 @@ def mixture_decay(s):
     return round(s.fraction * s.mixture_run)
 
 
+def help_trunk(recipe, rate):
+    """The run at a constant rate with (optimizer, weight decay)."""
+    return f"help-{recipe[0]}-{recipe[1]:g}-{rate:g}"
+
+
+def help_run(recipe, rate, budget, part, final):
+    """The run that leaves the trunk for a linear decay over a part of the budget, to a share of the peak."""
+    return f"{help_trunk(recipe, rate)}-{budget}-{part:g}-{final:g}"
+
+
 @dataclasses.dataclass
 class Leg:
     """A piece of work that is done completely or not at all: training from one saved state to another, or measuring means of saved weights. Its
@@ -144,17 +163,19 @@ class SeedPlan:
         return f"s{self.seed}.{run}@{step:06d}"
 
     def add(self, run, groups, steps, decay=0, shape="linear", start=0, rate=None, weight_decay=None, cuts=(), batch_seed=None, keep=False,
-            more=None):
-        """Adds a run, cut where others leave it and where a leg would become too long. Returns the id of its last leg."""
+            more=None, trunk="trunk", to=None):
+        """Adds a run, cut where others leave it and where a leg would become too long; with `to`, only its beginning up to that step. Returns the
+        id of its last leg."""
         s = self.s
-        parent = self.id("trunk", start) if start else ""
+        last = to or steps
+        parent = self.id(trunk, start) if start else ""
         flags = {"--schedule": "wsd" if decay else "constant", "--steps": steps, "--warmup": s.warmup, "--lr": rate or s.peak,
                  "--decay-fraction": decay / steps, "--decay-shape": shape, "--weight-decay": weight_decay or s.weight_decay,
                  "--seed": self.seed, "--every": s.every, **(more or {})}
         if batch_seed is not None:
             flags["--batch-seed"] = batch_seed
-        while start < steps:
-            end = min([steps, start + s.leg, *(cut for cut in cuts if cut > start)])
+        while start < last:
+            end = min([last, start + s.leg, *(cut for cut in cuts if cut > start)])
             leg = Leg(self.id(run, end), f"s{self.seed}.{run}", groups, [parent] if parent else [], flags | {"--from": start, "--to": end},
                       end - start + STEPS_PER_MEASUREMENT * ((end - start) // s.every), parent)
             if keep:
@@ -251,6 +272,23 @@ class SeedPlan:
                  "--quantizers": ",".join(name for name in s.mixture_quantizers if name in s.quantizers)}
         for run, more in ((MIXTURE, {"--experts": s.experts}), (DENSE, {})):
             self.add(run, ("mixture",), s.mixture_run, mixture_decay(s), more=model | more)
+
+    def help(self):
+        """Trunks of several recipes, and decays that leave them. The highest and the lowest peak come first, for a study that is interrupted."""
+        s = self.s
+        rates = list(dict.fromkeys([s.help_rates[-1], *s.help_rates]))
+        for rate, recipe in itertools.product(rates, s.help_recipes):
+            more = {"--optimizer": recipe[0], "--weight-decay": recipe[1], "--warmup": s.help_warmup, "--every": s.help_budgets[-1],
+                    "--quantizers": ",".join(s.help_quantizers), "--group-size": -1}
+            trunk = help_trunk(recipe, rate)
+            decays_of = [(budget, part, round(part * budget)) for budget in s.help_budgets for part in s.help_parts]
+            cuts = {cut for budget, _, steps in decays_of for cut in (budget - steps, budget)}
+            self.add(trunk, ("help",), s.help_budgets[-1], rate=rate, cuts=cuts, more=more)
+            for (budget, part, steps), final in itertools.product(decays_of, s.help_finals):
+                # A decay to a share of the peak is the beginning of a longer one to zero.
+                whole = round(steps / (1 - final))
+                self.add(help_run(recipe, rate, budget, part, final), ("help",), budget - steps + whole, whole, start=budget - steps, rate=rate,
+                         more=more, trunk=trunk, to=budget)
 
 
 def plan(s, groups=()):
