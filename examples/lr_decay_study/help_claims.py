@@ -4,10 +4,11 @@ Importing this module adds them to claims.CLAIMS. The criteria were fixed before
 import functools
 import itertools
 import math
+import types
 
-from claims import LOSS, TRACE, TRACKS, NotRun, claim, error, quantity
+from claims import LOSS, TRACE, TRACKS, NotRun, Runs, claim, error, quantity
 from legs import help_run, help_trunk
-from stats import is_rising, mean, ratio, spearman
+from stats import is_rising, mean, ratio, spearman, standard_deviation
 
 NEW = "not in the paper"
 PAIRS = "Parameter Golf: a longer decay or a lower final rate cut the loss by quantization, .014 to .005 and .007 to .0034"
@@ -83,7 +84,8 @@ def decay_raises(value, unit, s, runs):
     return all(change > 0 for change in changes), {
         **counted(cells, changes),
         **{f"{budget} steps, {rate:g}: {name}{unit}": (100 if unit == " %" else 1) * total / sum(rate in cell and budget in cell for cell in cells.cells)
-           for budget, rate in itertools.product(cells.budgets, cells.rates) for name, total in zip(("constant", "decayed"), cells.sums(value, budget, rate))}}
+           for budget, rate in itertools.product(cells.budgets, cells.rates)
+           for name, total in zip(("constant", "decayed"), cells.sums(value, budget, rate))}}
 
 
 def decay_ships(quantizer, s, runs):
@@ -247,3 +249,60 @@ for name, text, signal, direction in (
     claim(f"help (signal, {name})", f"{text} at the constant rate tells what a decay does to E.", NEW,
           "Spearman over the cells with the factor of E in the longest decay to zero, for 4-bit RTN and for 3-bit GPTQ, is " +
           ("0.7 at least." if direction > 0 else "-0.7 at most."))(functools.partial(signal_tells, signal, direction))
+
+
+def by_seed(s, results_runs):
+    """The Cells of each seed; empty if no cell was run."""
+    try:
+        return [Cells(s, Runs(results_runs, seed)) for seed in range(s.seeds)]
+    except NotRun:
+        return []
+
+
+def spread(values, factor=1, digits=2):
+    values = [factor * value for value in values]
+    return f"{mean(values):.{digits}f} ± {standard_deviation(values):.{digits}f}"
+
+
+def agreeing(seeds, chosen, variant, value):
+    """Of the cells `chosen`, those in which a decay raises a value with every seed, and those in which it lowers it with every seed."""
+    signs = [{cells.end(cell, value, *variant) > cells.constant(cell, value) for cells in seeds} for cell in chosen]
+    return signs.count({True}), signs.count({False})
+
+
+def row_of(seeds, chosen, variant):
+    """The entries of a table for some cells: the fall of CE(W), and for each quantizer the rise of the gap in mean over the cells, the factor of E, and the
+    numbers of cells whose E rises and falls with every seed. In thousandths of a nat."""
+    def sums(value):
+        return [(sum(cells.constant(cell, value) for cell in chosen), sum(cells.end(cell, value, *variant) for cell in chosen)) for cells in seeds]
+
+    def change(value):
+        return [(after - before) / len(chosen) for before, after in sums(value)]
+    row = [spread([-fall for fall in change(LOSS)], 1000, 0)]
+    for name in QUANTIZERS:
+        up, down = agreeing(seeds, chosen, variant, error(name))
+        row.append(f"{spread(change(gap(name)), 1000)}; {spread([ratio(after, before) for before, after in sums(error(name))])}; {up}/{down}")
+    return row
+
+
+def table(s, results_runs):
+    """Markdown: what decays do to groups of cells and to each cell, those with peaks that decide no claim included. Empty if no cell was run."""
+    seeds = by_seed(s, results_runs)
+    if not seeds:
+        return ""
+    cells, longest = seeds[0].cells, (seeds[0].long, seeds[0].zero)
+    head = ["cells", "decay, final rate", "CE(W) falls", *QUANTIZERS]
+    lines = [head, ["---"] * len(head)]
+    for budget, variant in itertools.product(seeds[0].budgets, seeds[0].variants):
+        chosen = [cell for cell in cells if cell[2] == budget]
+        lines.append([f"{budget} steps: {len(chosen)}", "{:g}, {:g}".format(*variant), *row_of(seeds, chosen, variant)])
+    beyond = by_seed(types.SimpleNamespace(**vars(s) | {"help_rates": s.help_beyond}), results_runs)
+    for some in filter(None, (seeds, beyond)):
+        for budget, rate in itertools.product(some[0].budgets, some[0].rates):
+            chosen = [cell for cell in some[0].cells if cell[1:] == (rate, budget)]
+            if chosen:
+                lines.append([f"{budget} steps, {rate:g}: {len(chosen)}", "{:g}, {:g}".format(*longest), *row_of(some, chosen, longest)])
+        for cell in some[0].cells:
+            lines.append(["{} {:g}, {:g}, {} steps".format(*cell[0], *cell[1:]), "{:g}, {:g}".format(*longest), *row_of(some, [cell], longest)])
+    return ("\n## When a decay helps\n\nThe fall of CE(W) and the rise of the gap in thousandths of a nat; the factor of E; cells in which E rises / falls with "
+            "every seed.\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in lines))

@@ -57,6 +57,7 @@ FULL = {
     # When a decay helps: decays that leave trunks of several recipes, after a short and a long training.
     "help_recipes": [["adamw", 0.1], ["muon", 0], ["muon", 0.1]],  # optimizers, each with a weight decay
     "help_rates": [3e-3, 1e-2, 3e-2],  # peaks, ascending
+    "help_beyond": [0.1],  # a peak at which only the first budget is run; its runs decide no claim
     "help_budgets": [450, 4500],  # ascending multiples of 45, so that decays to a tenth of the peak have whole numbers of steps
     "help_parts": [0.2, 0.8],  # shares of a budget over which the rate decays, ascending
     "help_finals": [0, 0.1],  # the rate at the end, as a share of the peak
@@ -69,14 +70,14 @@ SCALES = {
     "quick": FULL | {
         "scale": "quick", "seeds": 1, "probe_sequences": 256, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400],
         "cooldown": 320, "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640,
-        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1, "help_rates": [3e-3, 3e-2], "help_budgets": [180, 900],
-        "help_warmup": 20},
+        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1, "help_rates": [3e-3, 3e-2], "help_beyond": [],
+        "help_budgets": [180, 900], "help_warmup": 20},
     # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,
         "warmup": 2, "leg": 40, "budgets": [40, 160], "cooldown": 12, "run": 80, "rates": [3e-3, 1e-2], "decays": [0.1, 0.3],
         "cosines": [80], "window": 2, "average_every": 16, "mixture_run": 20, "mixture_width": 16, "mixture_layers": 1,
-        "experts": 4, "help_recipes": [["muon", 0]], "help_rates": [1e-2], "help_budgets": [45], "help_warmup": 2},
+        "experts": 4, "help_recipes": [["muon", 0]], "help_rates": [1e-2], "help_beyond": [], "help_budgets": [45], "help_warmup": 2},
 }
 
 
@@ -274,21 +275,26 @@ class SeedPlan:
             self.add(run, ("mixture",), s.mixture_run, mixture_decay(s), more=model | more)
 
     def help(self):
-        """Trunks of several recipes, and decays that leave them. The highest and the lowest peak come first, for a study that is interrupted."""
+        """Trunks of several recipes, and decays that leave them. For a study that is interrupted, the peaks between the lowest and the highest are last."""
         s = self.s
-        rates = list(dict.fromkeys([s.help_rates[-1], *s.help_rates]))
-        for rate, recipe in itertools.product(rates, s.help_recipes):
-            more = {"--optimizer": recipe[0], "--weight-decay": recipe[1], "--warmup": s.help_warmup, "--every": s.help_budgets[-1],
-                    "--quantizers": ",".join(s.help_quantizers), "--group-size": -1}
-            trunk = help_trunk(recipe, rate)
-            decays_of = [(budget, part, round(part * budget)) for budget in s.help_budgets for part in s.help_parts]
-            cuts = {cut for budget, _, steps in decays_of for cut in (budget - steps, budget)}
-            self.add(trunk, ("help",), s.help_budgets[-1], rate=rate, cuts=cuts, more=more)
-            for (budget, part, steps), final in itertools.product(decays_of, s.help_finals):
-                # A decay to a share of the peak is the beginning of a longer one to zero.
-                whole = round(steps / (1 - final))
-                self.add(help_run(recipe, rate, budget, part, final), ("help",), budget - steps + whole, whole, start=budget - steps, rate=rate,
-                         more=more, trunk=trunk, to=budget)
+        ends = dict.fromkeys([s.help_rates[-1], s.help_rates[0]])
+        for rate in (*ends, *s.help_beyond, *(rate for rate in s.help_rates if rate not in ends)):
+            for recipe in s.help_recipes:
+                self.help_decays(recipe, rate, s.help_budgets[:1] if rate in s.help_beyond else s.help_budgets)
+
+    def help_decays(self, recipe, rate, budgets):
+        s = self.s
+        more = {"--optimizer": recipe[0], "--weight-decay": recipe[1], "--warmup": s.help_warmup, "--every": s.help_budgets[-1],
+                "--quantizers": ",".join(s.help_quantizers), "--group-size": -1}
+        trunk = help_trunk(recipe, rate)
+        decays_of = [(budget, part, round(part * budget)) for budget in budgets for part in s.help_parts]
+        cuts = {cut for budget, _, steps in decays_of for cut in (budget - steps, budget)}
+        self.add(trunk, ("help",), budgets[-1], rate=rate, cuts=cuts, more=more)
+        for (budget, part, steps), final in itertools.product(decays_of, s.help_finals):
+            # A decay to a share of the peak is the beginning of a longer one to zero.
+            whole = round(steps / (1 - final))
+            self.add(help_run(recipe, rate, budget, part, final), ("help",), budget - steps + whole, whole, start=budget - steps, rate=rate,
+                     more=more, trunk=trunk, to=budget)
 
 
 def plan(s, groups=()):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 
+import help_claims
 from claims import E3, LOSS, LOSS3, TRACE, error, quantity
 from legs import DENSE, MIXTURE, decays, merges, named, rate_below, rate_run, reference
 from stats import mean
@@ -140,6 +141,20 @@ class Plots:
             (f"{name}, {bits} bits", self.curve(run, percent(error(f"gptq{bits}"))), color, dash)
             for bits, dash in ((3, 1), (4, 2)) for name, run, color in (("mixture", MIXTURE, COLORS[0]), ("dense", DENSE, COLORS[1]))])
 
+    def help(self):
+        """What each decay of the part `help` gains in full precision, and what it adds to the gap."""
+        head = ("set title 'Decays: what they gain in full precision, and what they add to the gap'\nset xlabel 'fall of CE(W), nats'\n"
+                "set ylabel 'rise of the gap, nats'\nset xzeroaxis lc rgb '#333333'\n")
+        seeds = help_claims.by_seed(self.s, self.runs)
+        parts = ["x with lines lw 1 dt 2 lc rgb '#333333' title 'nothing gained'"]
+        for (label, quantizer), color in zip((("8-bit RTN", "rtn8"), ("6-bit RTN", "rtn6"), ("4-bit RTN", "rtn4"), ("4-bit GPTQ", "gptq4"),
+                                              ("3-bit GPTQ", "gptq3")), COLORS):
+            rises = [[cells.end(cell, value, *variant) - cells.constant(cell, value) for value in (LOSS, help_claims.gap(quantizer))]
+                     for cells in seeds for cell in cells.cells for variant in cells.variants]
+            head += data(quantizer, [(-loss, gap) for loss, gap in rises])
+            parts.append(f"${quantizer} with points pt 7 ps 0.6 lc rgb '{color}' title '{label}'")
+        return plot(head, seeds and parts)
+
     def all(self):
         """{name: gnuplot script, or None if its runs were not made}."""
         return {
@@ -148,7 +163,7 @@ class Plots:
             "shapes-trace": self.shapes(TRACE, "Trace of the Hessian at the end, by decay", "trace"),
             "trace": self.signal(TRACE, "Trace of the Hessian"),
             "weighted-trace": self.signal(quantity("weighted_trace"), "Weight-scaled trace"),
-            "instead": self.instead(), "mixture": self.mixture(),
+            "instead": self.instead(), "mixture": self.mixture(), "help": self.help(),
         }
 
 

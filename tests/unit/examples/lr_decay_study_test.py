@@ -19,7 +19,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "examples/lr_decay_study"))
 
 import claims
+import help_claims
 import legs
+import plots
 import stats
 from study_dir import CannotUse, StudyDir, experts_of
 
@@ -414,9 +416,10 @@ class HelpClaims(unittest.TestCase):
 
     def setUp(self):
         self.settings = s = legs.settings_of("full")
-        self.runs = {}
+        self.runs, self.peaks = {}, {}
         for leg in legs.plan(s, ["help"]):
             self.runs.setdefault(leg.run, []).append(self.point(leg))
+            self.peaks[leg.run] = leg.flags["--lr"]
 
     def point(self, leg):
         s, flags = self.settings, leg.flags
@@ -457,7 +460,7 @@ class HelpClaims(unittest.TestCase):
         s = self.settings
         for run, points in self.runs.items():
             for point in points:
-                share = 1 - point["learning_rate"] / next(rate for rate in s.help_rates if f"-{rate:g}" in run)
+                share = 1 - point["learning_rate"] / self.peaks[run]
                 for name in ("rtn8", "rtn6", "rtn4", "gptq4", "gptq3"):
                     by = {"rtn8": 1.1, "rtn6": 1.5, "rtn4": 2}.get(name, 40)
                     longest = f"-{s.help_parts[-1]:g}-" in run
@@ -482,6 +485,25 @@ class HelpClaims(unittest.TestCase):
     def test_what_was_not_measured_is_not_judged(self):
         self.runs[f"s1.{legs.help_run(('muon', 0), 3e-2, 450, 0.8, 0)}"][-1]["rtn6"]["error_ratio"] = None
         self.assertEqual([len(self.found(name)["seeds"]) for name in ("E, rtn6", "E, rtn4")], [2, 3])
+
+    def test_the_table_tells_both_sides(self):
+        lines = [[entry.strip() for entry in line.split("|")[1:-1]] for line in help_claims.table(self.settings, self.runs).splitlines()
+                 if line.startswith("| ")][2:]
+        rows = {(line[0], line[1]): line[2:] for line in lines}
+        # 8 groups by decay, 6 by peak and one beyond, and each cell.
+        self.assertEqual(len(rows), 8 + 6 + 1 + 18 + 3)
+        # At 3e-2, E of 4-bit RTN is 10 % and falls by a fifth, by two fifths with Muon; CE(W) falls by 0.6 from 2, from 1.99 without weight decay. So
+        # gaps fall from 200, 199 and 200 thousandths to 1.4 * 80, 1.39 * 60 and 1.4 * 60.
+        self.assertEqual(rows["450 steps, 0.03: 3", "0.8, 0"][0], "600 ± 0")
+        self.assertEqual(rows["450 steps, 0.03: 3", "0.8, 0"][3], "-106.53 ± 0.00; 0.67 ± 0.00; 0/3")
+        self.assertEqual(rows["adamw 0.1, 0.003, 4500 steps", "0.8, 0"][3].rpartition("; ")[2], "1/0")
+        self.assertEqual(help_claims.table(self.settings, {}), "")
+
+    def test_the_plot_has_a_point_for_each_decay(self):
+        script = plots.Plots(self.settings, self.runs).help()
+        points = script.partition("$rtn4 << EOD\n")[2].partition("EOD")[0].splitlines()
+        self.assertEqual(len(points), 3 * 18 * 4)
+        self.assertIsNone(plots.Plots(self.settings, {}).help())
 
     def test_decays_to_a_share_of_the_peak_end_there(self):
         for leg in legs.plan(self.settings, ["help"]):
