@@ -1,5 +1,6 @@
 """Claims about when a decay of the learning rate helps a model that will be quantized: over bits, budgets, peaks, lengths, final rates and optimizers.
-Importing this module adds them to claims.CLAIMS. The criteria were fixed before any results were known."""
+Importing this module adds them to claims.CLAIMS. The criteria were fixed before any results were known, those of "progress" and "turn" before any of the
+peaks that they are about."""
 
 import functools
 import itertools
@@ -13,7 +14,8 @@ from stats import is_rising, mean, ratio, spearman, standard_deviation
 NEW = "not in the paper"
 PAIRS = "Parameter Golf: a longer decay or a lower final rate cut the loss by quantization, .014 to .005 and .007 to .0034"
 QUANTIZERS = ("rtn8", "rtn6", "rtn4", "gptq4", "gptq3")
-EXPLAINED = 0.9  # the least share of changes whose sign a signal tells
+EXPLAINED = 0.9  # the least share of changes whose sign d'Hd / 2 tells
+TOLD = 0.8  # the least share of changes whose sign the loss tells
 
 
 def gap(quantizer):
@@ -120,8 +122,9 @@ def hurts_less(quantizer, index, s, runs):
 
 def optimizer_matters(quantizer, s, runs):
     cells, value = Cells(s, runs), error(quantizer)
-    factors = {(recipe, rate): cells.factor(value, recipe, rate) for recipe in map(tuple, s.help_recipes) for rate in cells.rates}
     muon, adamw = ("muon", s.weight_decay), ("adamw", s.weight_decay)
+    factors = {(recipe, rate): cells.factor(value, recipe, rate) for recipe in dict.fromkeys([adamw, muon, *map(tuple, s.help_recipes)])
+               for rate in cells.rates}
     return all(factors[muon, rate] < factors[adamw, rate] for rate in cells.rates), {
         f"factor {name}, weight decay {decay:g}, {rate:g}": found for ((name, decay), rate), found in factors.items()}
 
@@ -187,6 +190,35 @@ def signal_tells(signal, direction, s, runs):
     return direction * found["rtn4"] >= TRACKS and direction * found["gptq3"] >= TRACKS, {**found, "n": len(cells.cells)}
 
 
+def later(s, runs):
+    """The Cells that were run after the claims about progress were written: those at the peaks between the ends, and beyond them."""
+    found = []
+    for rates in (s.help_rates[1:-1], s.help_beyond):
+        try:
+            found.append(Cells(types.SimpleNamespace(**vars(s) | {"help_rates": rates}), runs))
+        except NotRun:
+            continue
+    if not found:
+        raise NotRun("a later peak")
+    return found
+
+
+def goes_with_progress(quantizer, s, runs):
+    def ends(value):
+        return [found for cells in later(s, runs) for cell in cells.cells
+                for found in (cells.constant(cell, value), *(cells.end(cell, value, *variant) for variant in cells.variants))]
+    found = {name: spearman(ends(LOSS), ends(error(name))) for name in QUANTIZERS}
+    return found[quantizer] <= -TRACKS, {**found, "n": len(ends(LOSS))}
+
+
+def progress_tells(quantizer, s, runs):
+    changes = [[cells.end(cell, value, *variant) - cells.constant(cell, value) for value in (LOSS, error(quantizer))]
+               for cells in later(s, runs) for cell in cells.cells for variant in cells.variants]
+    fallen, risen = ([rise > 0 for fall, rise in changes if (fall < 0) == wanted] for wanted in (True, False))
+    return fallen.count(True) + risen.count(False) >= TOLD * len(changes), {
+        "decays": len(changes), "of falling loss": len(fallen), "whose E rises": sum(fallen), "of rising loss": len(risen), "whose E falls": risen.count(False)}
+
+
 for quantizer in QUANTIZERS:
     claim(f"help (E, {quantizer})", "A decay raises E.", "3 and 4 bits: it does",
           "E at the end of the longest decay to zero is above that at the constant rate at the same step in every cell.")(
@@ -249,6 +281,15 @@ for name, text, signal, direction in (
     claim(f"help (signal, {name})", f"{text} at the constant rate tells what a decay does to E.", NEW,
           "Spearman over the cells with the factor of E in the longest decay to zero, for 4-bit RTN and for 3-bit GPTQ, is " +
           ("0.7 at least." if direction > 0 else "-0.7 at most."))(functools.partial(signal_tells, signal, direction))
+
+
+for quantizer in ("rtn4", "gptq4", "gptq3"):
+    claim(f"help (progress, {quantizer})", "E goes with how far the training has come, whatever the schedule.", NEW,
+          "At the peaks between the lowest and the highest, and beyond: Spearman of CE(W) and E over the constant rate and all decays of all cells is -0.7 "
+          "at most.")(functools.partial(goes_with_progress, quantizer))
+    claim(f"help (turn, {quantizer})", "A decay lowers E if and only if it holds the training back.", NEW,
+          "At the peaks between the lowest and the highest, and beyond: E rises in a decay if CE(W) falls in it, and falls if not, for at least 80 % of all "
+          "decays of all cells.")(functools.partial(progress_tells, quantizer))
 
 
 def by_seed(s, results_runs):

@@ -70,8 +70,8 @@ SCALES = {
     "quick": FULL | {
         "scale": "quick", "seeds": 1, "probe_sequences": 256, "every": 160, "warmup": 100, "leg": 1600, "budgets": [800, 1600, 3200, 6400],
         "cooldown": 320, "run": 3200, "rates": [3e-3, 1e-2, 2e-2], "decays": [0.1, 0.3], "cosines": [3200], "window": 5, "average_every": 640,
-        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1, "help_rates": [3e-3, 3e-2], "help_beyond": [],
-        "help_budgets": [180, 900], "help_warmup": 20},
+        "soup": 2, "mixture_run": 800, "mixture_width": 32, "mixture_layers": 1, "help_recipes": [["muon", 0]],
+        "help_rates": [3e-3, 3e-2], "help_beyond": [], "help_budgets": [180, 900], "help_warmup": 20},
     # Takes seconds, for tests.
     "tiny": FULL | {
         "scale": "tiny", "seeds": 1, "width": 16, "layers": 1, "probe_sequences": 64, "calibration_sequences": 32, "every": 4,

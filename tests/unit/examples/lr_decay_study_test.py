@@ -486,6 +486,26 @@ class HelpClaims(unittest.TestCase):
         self.runs[f"s1.{legs.help_run(('muon', 0), 3e-2, 450, 0.8, 0)}"][-1]["rtn6"]["error_ratio"] = None
         self.assertEqual([len(self.found(name)["seeds"]) for name in ("E, rtn6", "E, rtn4")], [2, 3])
 
+    def test_progress_is_judged_at_the_later_peaks_alone(self):
+        for run, points in self.runs.items():
+            for point in points:
+                point["rtn4"]["error_ratio"] = 1 / point["loss_nats"] if self.peaks[run] in (1e-2, 0.1) else point["loss_nats"]
+        self.assertEqual([self.verdict(f"{name}, rtn4") for name in ("progress", "turn")], ["holds"] * 2)
+        self.assertEqual(self.found("progress, rtn4")["seeds"][0]["numbers"]["n"], 5 * (6 + 3))
+        self.assertEqual(self.found("turn, rtn4")["seeds"][0]["numbers"]["whose E rises"], 4 * (6 + 3))
+        for run, points in self.runs.items():
+            for point in points:
+                # Decays that hold the training back: E still goes with the loss, and falls.
+                point["loss_nats"] = 4 - point["loss_nats"]
+                point["rtn4"]["error_ratio"] = 1 / point["loss_nats"]
+        self.assertEqual([self.verdict(f"{name}, rtn4") for name in ("progress", "turn")], ["holds"] * 2)
+        self.assertEqual(self.found("turn, rtn4")["seeds"][0]["numbers"]["whose E falls"], 4 * (6 + 3))
+        for points in self.runs.values():
+            points[-1]["rtn4"]["error_ratio"] = points[-1]["loss_nats"]
+        self.assertEqual([self.verdict(f"{name}, rtn4") for name in ("progress", "turn")], ["does not hold"] * 2)
+        self.runs = {run: points for run, points in self.runs.items() if self.peaks[run] not in (1e-2, 0.1)}
+        self.assertEqual([self.verdict(f"{name}, rtn4") for name in ("progress", "turn", "E")], ["not run", "not run", "holds"])
+
     def test_the_table_tells_both_sides(self):
         lines = [[entry.strip() for entry in line.split("|")[1:-1]] for line in help_claims.table(self.settings, self.runs).splitlines()
                  if line.startswith("| ")][2:]
