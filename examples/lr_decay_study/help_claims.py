@@ -216,7 +216,8 @@ def progress_tells(quantizer, s, runs):
                for cells in later(s, runs) for cell in cells.cells for variant in cells.variants]
     fallen, risen = ([rise > 0 for fall, rise in changes if (fall < 0) == wanted] for wanted in (True, False))
     return fallen.count(True) + risen.count(False) >= TOLD * len(changes), {
-        "decays": len(changes), "of falling loss": len(fallen), "whose E rises": sum(fallen), "of rising loss": len(risen), "whose E falls": risen.count(False)}
+        "decays": len(changes), "of falling loss": len(fallen), "whose E rises": sum(fallen), "of rising loss": len(risen),
+        "whose E falls": risen.count(False)}
 
 
 for quantizer in QUANTIZERS:
@@ -285,11 +286,11 @@ for name, text, signal, direction in (
 
 for quantizer in ("rtn4", "gptq4", "gptq3"):
     claim(f"help (progress, {quantizer})", "E goes with how far the training has come, whatever the schedule.", NEW,
-          "At the peaks between the lowest and the highest, and beyond: Spearman of CE(W) and E over the constant rate and all decays of all cells is -0.7 "
-          "at most.")(functools.partial(goes_with_progress, quantizer))
+          "At the peaks between the lowest and the highest, and beyond: Spearman of CE(W) and E over the constant rate and all decays of all cells is "
+          "-0.7 at most.")(functools.partial(goes_with_progress, quantizer))
     claim(f"help (turn, {quantizer})", "A decay lowers E if and only if it holds the training back.", NEW,
-          "At the peaks between the lowest and the highest, and beyond: E rises in a decay if CE(W) falls in it, and falls if not, for at least 80 % of all "
-          "decays of all cells.")(functools.partial(progress_tells, quantizer))
+          "At the peaks between the lowest and the highest, and beyond: E rises in a decay if CE(W) falls in it, and falls if not, for at least 80 % of "
+          "all decays of all cells.")(functools.partial(progress_tells, quantizer))
 
 
 def by_seed(s, results_runs):
@@ -312,8 +313,8 @@ def agreeing(seeds, chosen, variant, value):
 
 
 def row_of(seeds, chosen, variant):
-    """The entries of a table for some cells: the fall of CE(W), and for each quantizer the rise of the gap in mean over the cells, the factor of E, and the
-    numbers of cells whose E rises and falls with every seed. In thousandths of a nat."""
+    """The entries of a table for some cells: the fall of CE(W), and for each quantizer the rise of the gap in mean over the cells, the factor of E, and
+    the numbers of cells whose E rises and falls with every seed. In thousandths of a nat."""
     def sums(value):
         return [(sum(cells.constant(cell, value) for cell in chosen), sum(cells.end(cell, value, *variant) for cell in chosen)) for cells in seeds]
 
@@ -345,5 +346,5 @@ def table(s, results_runs):
                 lines.append([f"{budget} steps, {rate:g}: {len(chosen)}", "{:g}, {:g}".format(*longest), *row_of(some, chosen, longest)])
         for cell in some[0].cells:
             lines.append(["{} {:g}, {:g}, {} steps".format(*cell[0], *cell[1:]), "{:g}, {:g}".format(*longest), *row_of(some, [cell], longest)])
-    return ("\n## When a decay helps\n\nThe fall of CE(W) and the rise of the gap in thousandths of a nat; the factor of E; cells in which E rises / falls with "
-            "every seed.\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in lines))
+    return ("\n## When a decay helps\n\nThe fall of CE(W) and the rise of the gap in thousandths of a nat; the factor of E; cells in which E rises / falls "
+            "with every seed.\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in lines))

@@ -275,7 +275,8 @@ class SeedPlan:
             self.add(run, ("mixture",), s.mixture_run, mixture_decay(s), more=model | more)
 
     def help(self):
-        """Trunks of several recipes, and decays that leave them. For a study that is interrupted, the peaks between the lowest and the highest are last."""
+        """Trunks of several recipes, and decays that leave them. The peaks between the lowest and the highest are last, for a study that is
+        interrupted."""
         s = self.s
         ends = dict.fromkeys([s.help_rates[-1], s.help_rates[0]])
         for rate in (*ends, *s.help_beyond, *(rate for rate in s.help_rates if rate not in ends)):

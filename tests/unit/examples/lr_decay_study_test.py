@@ -436,7 +436,8 @@ class HelpClaims(unittest.TestCase):
         point = {"step": step, "learning_rate": peak * left, "loss_nats": loss, "trace": 2 - error, "top_eigenvalue": 1.0, "noise_nats": error}
         for name, scale in bits.items():
             own = error * scale
-            point[name] = {"loss_nats": loss * (1 + own), "error_ratio": own, "displacement_norm": level**0.5, "curvature_along_error": loss * own / level}
+            point[name] = {"loss_nats": loss * (1 + own), "error_ratio": own, "displacement_norm": level**0.5,
+                           "curvature_along_error": loss * own / level}
         return point
 
     def found(self, name):
