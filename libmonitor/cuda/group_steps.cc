@@ -73,7 +73,8 @@ Sizes Scales(const LayerGroup& group) {
 // Whether FitGrids knows the rules for ranges and scales.
 bool FitsRange(const QuantizerSpec& spec) {
   if (spec.round_scale_last) return false;
-  return spec.clip == ClipSearch::kNone || (spec.clip == ClipSearch::kMse && !spec.narrow_range);
+  return spec.clip == ClipSearch::kNone ||
+         (spec.clip == ClipSearch::kMse && !spec.narrow_range && spec.min_scale == 0);
 }
 
 constexpr DeviceMethod kDeviceMethods[] = {

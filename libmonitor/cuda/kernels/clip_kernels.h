@@ -95,7 +95,7 @@ struct FitClipped {
       float whole = 0;
       float unused = 0;
       FitStep(grid, tensor_factor, 0, shared.low[base], shared.high[base], &whole, &unused);
-      if (!IsFiniteBits(whole)) scale.at[layer][item] = whole;
+      if (!HoldsItsNumbers(grid, whole)) scale.at[layer][item] = FloatFromBits(0x7f800000u);
     }
   }
 
@@ -118,7 +118,8 @@ struct FitClipped {
   PTQWATCH_HOST_DEVICE static void FitStep(const GridShape& grid, float tensor_factor, int step,
                                            float low, float high, float* scale, float* zero) {
     const float factor = static_cast<float>(1.0 - step / 100.0);
-    FitGrid(grid, tensor_factor, factor * low, factor * high, scale, zero);
+    // A least scale of the grid's own would be one number too many for the registers.
+    FitGrid(grid, tensor_factor, FloatFromBits(1), factor * low, factor * high, scale, zero);
   }
 
   // The best of every kLanes-th candidate from `first` on.

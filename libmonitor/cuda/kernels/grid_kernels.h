@@ -103,8 +103,8 @@ struct FitGroups {
         zero.at[layer][item] = *high;
         return;
       }
-      FitGrid(grid, TensorFactorOf(grid, numbers.at[layer]), *low, *high, &scale.at[layer][item],
-              &zero.at[layer][item]);
+      FitWholeGrid(grid, TensorFactorOf(grid, numbers.at[layer]), *low, *high,
+                   &scale.at[layer][item], &zero.at[layer][item]);
     }
   }
 };
@@ -164,7 +164,7 @@ struct FitBlocks {
       // Formats with a scale for the tensor have single rows.
       float fitted = 0;
       float shift = 0;
-      FitGrid(grid, 0, low, high, &fitted, &shift);
+      FitWholeGrid(grid, 0, low, high, &fitted, &shift);
       for (int64_t row = begin + lane; row < end; row += kLanes) {
         s[row * grid.groups] = fitted;
         z[row * grid.groups] = shift;

@@ -84,14 +84,16 @@ PTQWATCH_HOST_DEVICE inline float TensorFactorOf(const GridShape& grid, const do
   return TensorScaleOf(static_cast<float>(numbers[kLargestWeight]), grid.format).factor;
 }
 
-/// As FitGroup in quantize/kernels/grid.h. An overflow shows as an infinite scale.
-PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_factor, float low,
-                                         float high, float* scale, float* zero) {
+/// As FitGroup in quantize/kernels/grid.h, but for numbers of a floating-point grid that overflow
+/// (HoldsItsNumbers), and with another least scale of integers, above 0. Another overflow shows as
+/// an infinite scale.
+PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_factor,
+                                         float least_scale, float low, float high, float* scale,
+                                         float* zero) {
   if (grid.format.is_float()) {
     const float exact =
         ScaleInFormat(Larger(-low, high), grid.format, grid.scale_rule, tensor_factor);
     *scale = grid.format.scale == GroupScale::kSpec ? RoundToDtype(exact, grid.scale_dtype) : exact;
-    if (!IsFiniteBits(*scale * grid.format.largest)) *scale = FloatFromBits(0x7f800000u);
     *zero = 0;
     return;
   }
@@ -104,12 +106,24 @@ PTQWATCH_HOST_DEVICE inline void FitGrid(const GridShape& grid, float tensor_fac
     high = 1;
   }
   float exact = (high - low) / static_cast<float>((1 << grid.bits) - 1 - grid.lowest);
-  if (!(exact > grid.least_scale)) exact = grid.least_scale;
+  if (!(exact > least_scale)) exact = least_scale;
   const float rounded = RoundToDtype(exact, grid.scale_dtype);
   const float shift = rintf(-low / rounded) + 0.0f;
   *scale = rounded;
   *zero = grid.symmetric ? static_cast<float>(1 << (grid.bits - 1))
                          : (shift < grid.Top() ? shift : grid.Top());
+}
+
+/// Whether float32 holds the scale and the largest number of a fitted grid.
+PTQWATCH_HOST_DEVICE inline bool HoldsItsNumbers(const GridShape& grid, float scale) {
+  return IsFiniteBits(grid.format.is_float() ? scale * grid.format.largest : scale);
+}
+
+/// As FitGroup in quantize/kernels/grid.h. An overflow shows as an infinite scale.
+PTQWATCH_HOST_DEVICE inline void FitWholeGrid(const GridShape& grid, float tensor_factor, float low,
+                                              float high, float* scale, float* zero) {
+  FitGrid(grid, tensor_factor, grid.least_scale, low, high, scale, zero);
+  if (!HoldsItsNumbers(grid, *scale)) *scale = FloatFromBits(0x7f800000u);
 }
 
 }  // namespace ptqwatch::internal

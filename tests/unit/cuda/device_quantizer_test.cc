@@ -147,6 +147,10 @@ TEST(DeviceQuantizer, RefusesBadLayers) {
   layer.spec = testing::SpecOf(QuantizationMethod::kRtn);
   layer.spec.round_scale_last = true;
   refused(layer, absl::StatusCode::kUnimplemented);
+  layer.spec = testing::SpecOf(QuantizationMethod::kGptq);
+  layer.spec.clip = ClipSearch::kMse;
+  layer.spec.min_scale = 0.1;
+  refused(layer, absl::StatusCode::kUnimplemented);
   layer = good;
   layer.weight = nullptr;
   refused(layer, absl::StatusCode::kInvalidArgument);
