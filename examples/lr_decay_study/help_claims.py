@@ -165,7 +165,7 @@ def chosen_by_loss(quantizer, s, runs):
 
 
 def parts_tell(quantizer, s, runs):
-    """Whether d'Hd / 2 tells the sign of the gap's change, in every decay of every cell."""
+    """Whether d'Hd / 2 tells the sign of the gap's change, in EXPLAINED of all decays of all cells."""
     cells, counts = Cells(s, runs), {"told": 0, "by d'd alone": 0, "by d'Hd / d'd alone": 0}
     signals = (curvature_term(quantizer), squared(quantizer), quantity(quantizer, "curvature_along_error"))
     for cell, variant in itertools.product(cells.cells, cells.variants):

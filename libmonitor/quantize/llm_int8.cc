@@ -79,7 +79,7 @@ absl::StatusOr<QuantizedWeight> LlmInt8(const Layer& layer, const ExecutionConte
   const MatrixView weight = layer.weight;
   const int64_t cols = weight.cols;
   absl::StatusOr<Int8Rows> rows = QuantizeInt8Rows(weight, layer.spec.scale_dtype, context);
-  // Of a weight that is not finite, Quantize says so.
+  // Quantize gives a weight that is not finite its own status.
   if (absl::IsInvalidArgument(rows.status())) return TooLargeForGrid(layer.spec);
   PTQWATCH_RETURN_IF_ERROR(rows.status());
 

@@ -127,11 +127,9 @@ void PrintRoundingRatios(int repeats) {
     return 1e9 * seconds / static_cast<double>(weights);
   };
   std::printf(
-      "\nRTN on one thread over a copy of the weight, ratios | ns a weight: new copy, in huge "
-      "pages, "
-      "Quantize | Quantize / new copy | with error parts | Quantize / copy in huge pages | kernels "
-      "/ "
-      "copy into existing memory | size of the codes: ns a weight, / Quantize |\n");
+      "\nRTN on one thread over a copy of the weight, ratios | ns a weight: new copy, copy in huge "
+      "pages, Quantize | Quantize / new copy | with error parts | Quantize / copy in huge pages | "
+      "kernels / copy into existing memory | size of the codes: ns a weight, / Quantize |\n");
   for (const int64_t size : {512, 1024, 2048, 4096}) {
     RoundedWeight weight(size, size);
     for (const char* name : {"rtn4", "rtn8", "rtn-fp8_e4m3", "rtn-mxfp4", "rtn-nvfp4"}) {

@@ -236,8 +236,7 @@ class Comparison {
     }
   }
 
-  // What an error in the k-th column adds to each later one, for all k. False if H is too close to
-  // singular.
+  // Finds how an error in a column changes each later one. False if H is too close to singular.
   bool Eliminate() {
     const auto d = static_cast<size_t>(weight_.cols);
     const double factor = 2.0 / static_cast<double>(statistics_->tokens);

@@ -23,7 +23,7 @@ float DecodeExactly(float n, float absmax) {
   return static_cast<float>(static_cast<double>(n) * static_cast<double>(absmax) / 127.0);
 }
 
-// Quantizes `lanes` values; the rest of a vector is neither read nor written.
+// Quantizes a vector of values.
 class Int8Rounder {
  public:
   explicit Int8Rounder(float absmax)
